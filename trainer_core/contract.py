@@ -34,7 +34,7 @@ class RunFolder:
     events.jsonl                one record a line, appended by rank 0 alone
     logs/rank{N}.log            what each rank printed, stdout and stderr together; logs/launcher.log the launcher's own
     checkpoints/checkpoint-{S}  complete once it holds manifest.json (written last, then renamed into place)
-    output/                     the files of the finished run (final weights are a checkpoint; results, plots, card here)
+    output/                     the files of the finished run: results, plots, model card (weights are checkpoints)
     preflight.json              what `preflight` found
     exit.json                   written by the supervisor: how the launcher ended
     """
@@ -126,7 +126,7 @@ FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class Columns(Frozen):
-    """Maps the format's own field names onto a file's column names: `{"prompt": "question", "completion": "answer"}`."""
+    """Maps the format's own field names onto a file's columns: `{"prompt": "question", "completion": "answer"}`."""
 
     messages: FieldName | None = None
     tools: FieldName | None = None
@@ -206,6 +206,11 @@ class DataSource(Frozen):
     eval_fraction: Annotated[float | None, Field(gt=0, lt=1, description="Held out of train, by seed.")] = None
     format: Literal["messages", "prompt_completion", "instruction", "text"]
     columns: Columns = Columns()
+    render: Literal["auto", "chat", "plain"] = Field(
+        default="auto",
+        description="How prompt/completion and instruction rows become text: as a user and an assistant turn of the "
+        "chat template, or joined as they are; auto: chat where the tokenizer has a template.",
+    )
     max_length: Annotated[
         int, Field(ge=8, strict=True, description="Tokens a row; longer rows are cut and counted.")
     ] = 1024
