@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
+from trainer_core.numbers import Fraction, Number, OpenFraction, PositiveNumber, PositiveWholeNumber, WholeNumber
+
 CONTRACT_VERSION = 1
 
 
@@ -121,7 +123,6 @@ class Cause(Frozen):
 # ---------------------------------------------------------------------------------------------------------------------
 
 JsonScalar = str | int | float | bool | None
-PositiveInt = Annotated[int, Field(ge=1, strict=True)]
 FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
@@ -147,9 +148,9 @@ class LoraAdapter(Frozen):
     """LoRA, with PEFT's own field names (https://huggingface.co/docs/peft/package_reference/lora)."""
 
     type: Literal["lora"] = "lora"
-    r: Annotated[int, Field(ge=1, le=4096, strict=True, description="Rank of the update matrices.")] = 8
-    lora_alpha: Annotated[float, Field(gt=0, description="Scale; the update is multiplied by lora_alpha / r.")] = 16
-    lora_dropout: Annotated[float, Field(ge=0, lt=1, description="Dropout on the adapter's input.")] = 0.0
+    r: Annotated[PositiveWholeNumber, Field(le=4096, description="Rank of the update matrices.")] = 8
+    lora_alpha: Annotated[PositiveNumber, Field(description="Scale; the update is multiplied by lora_alpha / r.")] = 16
+    lora_dropout: Annotated[Fraction, Field(description="Dropout on the adapter's input.")] = 0.0
     target_modules: Annotated[
         list[FieldName] | Literal["all-linear"],
         Field(description="Names of the linear modules to adapt, or all of them but the output layer."),
@@ -159,10 +160,10 @@ class LoraAdapter(Frozen):
     use_rslora: bool = Field(default=False, description="Scale by lora_alpha / sqrt(r) instead.")
     use_dora: bool = Field(default=False, description="Weight-decomposed LoRA.")
     modules_to_save: list[FieldName] | None = Field(default=None, description="Modules trained and saved in full.")
-    layers_to_transform: list[int] | int | None = None
+    layers_to_transform: list[WholeNumber] | WholeNumber | None = None
     layers_pattern: str | None = None
-    rank_pattern: dict[str, PositiveInt] = Field(default_factory=dict)
-    alpha_pattern: dict[str, float] = Field(default_factory=dict)
+    rank_pattern: dict[str, PositiveWholeNumber] = Field(default_factory=dict)
+    alpha_pattern: dict[str, Number] = Field(default_factory=dict)
     init_lora_weights: bool | Literal["gaussian", "pissa", "olora", "orthogonal"] = True
 
 
@@ -170,7 +171,7 @@ class ParallelSpec(Frozen):
     """How the run is spread over processes."""
 
     strategy: Literal["auto", "ddp", "deepspeed"] = "auto"
-    n_processes: Annotated[int, Field(ge=1, le=1024, strict=True, description="One device each.")] = 1
+    n_processes: Annotated[PositiveWholeNumber, Field(le=1024, description="One device each.")] = 1
     zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Field(description="DeepSpeed ZeRO stage; null means 2.")] = None
     offload: Literal["none", "optimizer", "all"] = Field(
         default="none", description="Keep optimizer states (ZeRO 1-3), or parameters too (ZeRO 3), in host memory."
@@ -203,7 +204,7 @@ class DataSource(Frozen):
 
     train: Path
     eval: Path | None = None
-    eval_fraction: Annotated[float | None, Field(gt=0, lt=1, description="Held out of train, by seed.")] = None
+    eval_fraction: Annotated[OpenFraction | None, Field(description="Held out of train, by seed.")] = None
     format: Literal["messages", "prompt_completion", "instruction", "text"]
     columns: Columns = Columns()
     render: Literal["auto", "chat", "plain"] = Field(
@@ -211,9 +212,7 @@ class DataSource(Frozen):
         description="How prompt/completion and instruction rows become text: as a user and an assistant turn of the "
         "chat template, or joined as they are; auto: chat where the tokenizer has a template.",
     )
-    max_length: Annotated[
-        int, Field(ge=8, strict=True, description="Tokens a row; longer rows are cut and counted.")
-    ] = 1024
+    max_length: Annotated[WholeNumber, Field(ge=8, description="Tokens a row; longer rows are cut and counted.")] = 1024
     train_sha256: str | None = Field(default=None, description="Of the train file; goes into the checkpoint manifest.")
     eval_sha256: str | None = None
 
