@@ -1,0 +1,60 @@
+"""The `trainyard` command. Every subcommand lives in `trainyard/commands`; this file only joins them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trainyard import screen
+from trainyard.commands import datasets, jobs, models, server
+from trainyard.commands.connection import chosen, connect
+from trainyard.errors import ClientError
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Fine-tuning jobs on your own GPUs.")
+app.add_typer(server.app)
+app.add_typer(jobs.app)
+app.add_typer(datasets.app, name="datasets")
+app.add_typer(models.app, name="models")
+
+
+@app.callback()
+def options(
+    url: Annotated[str | None, typer.Option(envvar="TRAINYARD_URL", help="Address of the service.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="TRAINYARD_API_KEY", help="Key; better in the environment.")
+    ] = None,
+    home: Annotated[Path | None, typer.Option("--home", help="Data folder to find address and key in.")] = None,
+) -> None:
+    chosen.url, chosen.api_key, chosen.data_dir = url, api_key, home
+
+
+@app.command()
+def nodes(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """List the machines that run jobs, and their devices."""
+    with connect() as client:
+        listed = list(client.nodes())
+    if as_json:
+        screen.print_json(listed)
+        return
+    rows = (
+        (node["name"], node["state"], f"{device['kind']}:{device['index']}", device["name"], device["job_id"] or "free")
+        for node in listed
+        for device in node["devices"]
+    )
+    screen.print_table(["node", "state", "device", "what", "used by"], rows)
+
+
+def main() -> None:
+    """The console script: an error of the service or the network is a sentence, not a traceback."""
+    try:
+        app()
+    except ClientError as error:
+        screen.print_error(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""`submit jobs show logs metrics cancel download`: a job from its file to its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from trainyard import screen
+from trainyard.client import Client
+from trainyard.commands.connection import connect
+from trainyard.follow import follow_job
+
+app = typer.Typer()
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the service's own JSON.")]
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The job as YAML or JSON.")],
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Show it until it ends; its failure is this command's.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a field: training.learning_rate=1e-4")
+    ] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="A repeated submit with it returns the same job.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job file. Dataset paths in it that exist on this machine are uploaded first."""
+    body = read_job_file(file)
+    for assignment in set_ or []:
+        assign(body, assignment)
+    with connect() as client:
+        push_local_datasets(client, body, file.parent)
+        job = client.submit(body, idempotency_key)
+        if not follow:
+            screen.print_json(job) if as_json else screen.print_job(job)
+            return
+        screen.out.print(f"{job['id']}  {client.url}/jobs/{job['id']}")
+        job = follow_job(client, job["id"])
+        screen.print_json(job) if as_json else screen.print_job(job)
+        raise typer.Exit(0 if job["state"] == "succeeded" else 1)
+
+
+@app.command("jobs")
+def list_jobs(
+    state: Annotated[list[str] | None, typer.Option(help="Only these states.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only with this label, KEY:VALUE.")] = None,
+    name: Annotated[str | None, typer.Option(help="Only names that contain this.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, newest first."""
+    with connect() as client:
+        listed = [job for job, _ in zip(client.jobs(state=state, label=label, name=name), range(limit), strict=False)]
+    if as_json:
+        screen.print_json(listed)
+        return
+    screen.print_table(
+        ["id", "name", "state", "step", "left", "best", "created"],
+        (
+            (
+                job["id"],
+                job["name"],
+                job["state"],
+                f"{job['step']}/{job['planned_steps'] or '?'}",
+                screen.duration(job.get("eta_s")) if job["state"] == "running" else None,
+                screen.best_text(job),
+                screen.ago(job["created_at"]),
+            )
+            for job in listed
+        ),
+    )
+
+
+@app.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show one job: state, progress, cause of a failure, checkpoints."""
+    with connect() as client:
+        job, checkpoints = client.job(job_id), client.checkpoints(job_id)
+    if as_json:
+        screen.print_json({**job, "checkpoints": checkpoints})
+        return
+    screen.print_job(job)
+    for checkpoint in checkpoints:
+        marks = " ".join(mark for mark in ("best", "last") if checkpoint[f"is_{mark}"])
+        screen.out.print(f"  checkpoint {checkpoint['step']:>7}  {screen.size(checkpoint['size_bytes']):>9}  {marks}")
+
+
+@app.command()
+def logs(
+    job_id: JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print a job's log lines."""
+    with connect() as client:
+        for line in client.logs(job_id, follow=follow):
+            if as_json:
+                screen.print_json(line)
+            else:
+                screen.out.out(f"[{line['source']}] {line['text']}", highlight=False)
+
+
+@app.command()
+def metrics(
+    job_id: JobId, follow: Annotated[bool, typer.Option("--follow", "-f")] = False, as_json: AsJson = False
+) -> None:
+    """Print a job's metrics, a line a step."""
+    with connect() as client:
+        for row in client.metrics(job_id, follow=follow):
+            if as_json:
+                screen.print_json(row)
+                continue
+            shown = {**row["values"], **row.get("nonfinite", {})}
+            figures = "  ".join(f"{name} {screen.number(value)}" for name, value in shown.items())
+            screen.out.out(f"{row['kind']:<5} step {row['step']:>6}  {figures}", highlight=False)
+
+
+@app.command()
+def cancel(job_id: JobId, as_json: AsJson = False) -> None:
+    """Cancel a job. It is `cancelled` only once none of its processes is left."""
+    with connect() as client:
+        job = client.cancel(job_id)
+    screen.print_json(job) if as_json else screen.print_job(job)
+
+
+@app.command()
+def download(
+    job_id: JobId,
+    which: Annotated[str, typer.Argument(help="best, last or a step.")] = "best",
+    to: Annotated[Path | None, typer.Option("--to", help="Folder; default: JOB-STEP here.")] = None,
+) -> None:
+    """Download a checkpoint, resuming where an earlier download ended; every file's digest is checked."""
+    with connect() as client:
+        checkpoint = client.pick(job_id, which)
+        target = to or Path(f"{job_id}-step-{checkpoint['step']}")
+        bars = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Progress(*bars, console=screen.err) as progress:
+            task = progress.add_task(f"step {checkpoint['step']}", total=checkpoint["size_bytes"])
+            client.download(job_id, target, str(checkpoint["step"]), on_bytes=lambda n: progress.advance(task, n))
+    screen.out.print(str(target), soft_wrap=True)
+
+
+def read_job_file(file: Path) -> dict[str, Any]:
+    try:
+        body = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{file} is not YAML or JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise typer.BadParameter(
+            f"{file} should hold a mapping (name, model, dataset, ...), found {type(body).__name__}"
+        )
+    return body
+
+
+def assign(body: dict[str, Any], assignment: str) -> None:
+    """`training.learning_rate=1e-4` into the body; the value is read as YAML."""
+    path, equals, value = assignment.partition("=")
+    if not equals or not path:
+        raise typer.BadParameter(f"expected FIELD=VALUE, found {assignment!r}")
+    *parents, last = path.split(".")
+    here = body
+    for name in parents:
+        if here.get(name) is None:
+            here[name] = {}
+        here = here[name]
+        if not isinstance(here, dict):
+            raise typer.BadParameter(f"{assignment!r}: {name} is a value, not a group of fields")
+    here[last] = yaml.safe_load(value)
+
+
+def push_local_datasets(client: Client, body: dict[str, Any], beside: Path) -> None:
+    """Uploads `dataset.train` and `dataset.eval` where they name files, and puts the new ids in their place."""
+    dataset = body.get("dataset")
+    if not isinstance(dataset, dict):
+        return
+    for split in ("train", "eval"):
+        named = dataset.get(split)
+        if isinstance(named, str) and (file := beside / named).is_file():
+            dataset[split] = client.push_dataset(file)["id"]
+            screen.err.print(f"uploaded {named} as {dataset[split]}")

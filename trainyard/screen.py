@@ -1,0 +1,120 @@
+"""What the command prints: tables, one job, errors. Text from the service is text, never markup."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from trainyard.errors import ApiError, ClientError
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+COLOURS = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "cancelling": "yellow"}
+
+
+def print_json(value: Any) -> None:
+    out.print_json(json.dumps(value))
+
+
+def print_table(columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    out.print(table)
+
+
+def state_text(state: str) -> str:
+    colour = COLOURS.get(state)
+    return f"[{colour}]{state}[/{colour}]" if colour else escape(state)
+
+
+def print_job(job: dict[str, Any]) -> None:
+    """A job as a short page: what it is, where it stands, and what to do if it failed."""
+    out.print(f"[bold]{escape(job['name'])}[/bold]  {escape(job['id'])}  {state_text(job['state'])}")
+    facts = [
+        ("model", job.get("model")),
+        ("method", job.get("method")),
+        ("phase", job.get("phase")),
+        ("health", job.get("health") if job.get("health") != "ok" else None),
+        ("waiting", waiting_text(job)),
+        ("steps", f"{job.get('step', 0)} of {job['planned_steps']}" if job.get("planned_steps") else None),
+        ("time left", duration(job.get("eta_s"))),
+        ("best", best_text(job)),
+        ("latest", "  ".join(f"{name} {number(value)}" for name, value in (job.get("latest") or {}).items())),
+        ("created", ago(job.get("created_at"))),
+        ("finished", ago(job.get("finished_at"))),
+    ]
+    for name, value in facts:
+        if value:
+            out.print(f"  {name:<10} {escape(str(value))}")
+    print_cause(job)
+
+
+def print_cause(job: dict[str, Any]) -> None:
+    cause = job.get("cause")
+    if not cause:
+        return
+    err.print(f"  [red]{escape(cause['code'])}[/red]: {escape(cause['message'])}")
+    if cause.get("hint"):
+        err.print(f"  what to do: {escape(cause['hint'])}")
+
+
+def print_error(error: ClientError) -> None:
+    """An error with every fault it lists, each with its field or line."""
+    if not isinstance(error, ApiError):
+        err.print(f"[red]error[/red]: {escape(str(error))}")
+        return
+    err.print(f"[red]{escape(error.code)}[/red]: {escape(error.message)}")
+    for detail in error.details:
+        where = detail.get("param") or (f"line {detail['line']}" if detail.get("line") else "")
+        hint = f" ({detail['hint']})" if detail.get("hint") else ""
+        err.print(f"  {escape(str(where))}: {escape(str(detail.get('message', '')) + hint)}")
+
+
+def best_text(job: dict[str, Any]) -> str | None:
+    if job.get("best_step") is None:
+        return None
+    metric = job.get("metric_for_best") or "metric"
+    return f"step {job['best_step']} ({metric} {number(job.get('best_value'))})"
+
+
+def waiting_text(job: dict[str, Any]) -> str | None:
+    if job.get("queue_position") is None:
+        return None
+    reason = f", {job['waiting_reason']}" if job.get("waiting_reason") else ""
+    return f"number {job['queue_position']} in the queue{reason}"
+
+
+def number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def ago(instant: str | None) -> str | None:
+    if instant is None:
+        return None
+    passed = datetime.now(UTC) - datetime.fromisoformat(instant)
+    return f"{duration(max(passed.total_seconds(), 0))} ago"
+
+
+def size(n_bytes: int) -> str:
+    amount = float(n_bytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
