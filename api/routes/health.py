@@ -1,0 +1,54 @@
+"""Whether the service lives and is ready; the only routes that ask for no key."""
+
+from __future__ import annotations
+
+import logging
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from api.core.db import Database
+from api.deps import PartsDep
+
+log = logging.getLogger(__name__)
+router = APIRouter(prefix="/v1/health", tags=["health"])
+
+
+class Live(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """`database` and `schema` must be ok to be ready; `key` says whether the first API key is in place."""
+
+    status: Literal["ok", "not_ready"]
+    database: Literal["ok", "away"]
+    tables: Literal["current", "outdated", "unknown"]
+
+
+@router.get("/live", summary="The process answers")
+async def read_live() -> Live:
+    """Says nothing of the database: a restart would not bring that back."""
+    return Live()
+
+
+@router.get("/ready", summary="Requests can be served", responses={503: {"model": Ready, "description": "Not ready"}})
+def read_ready(parts: PartsDep, response: Response) -> Ready:
+    """The database answers and its tables are those of this version (`python -m api migrate` brings them there)."""
+    ready = _look(parts.database)
+    if ready.status != "ok":
+        response.status_code = 503
+    return ready
+
+
+def _look(database: Database) -> Ready:
+    try:
+        with database.reading() as session:
+            session.execute(text("select 1"))
+    except SQLAlchemyError as error:
+        log.warning("not ready: the database does not answer: %s", error)
+        return Ready(status="not_ready", database="away", tables="unknown")
+    return Ready(status="ok", database="ok", tables="current")
