@@ -6,10 +6,8 @@ name nor a symlink inside the folder can lead out of it.
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -17,17 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol, Self
 
+from api.core.confined import CHUNK_BYTES, files, open_regular, remove, take, translated
 from api.core.errors import Invalid, NotFound, Unavailable
 from api.core.names import is_safe_key
 from api.core.settings import Settings
 
-CHUNK_BYTES = 1024 * 1024  # measured: from 256 KiB on, loopback downloads are bound by the socket and not by hops
 PARTIAL = ".partial"  # files on their way in
 TRASH = ".trash"  # folders on their way out
-
-_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
 
 
 class Pinned(Protocol):
@@ -36,7 +30,7 @@ class Pinned(Protocol):
     size_bytes: int
 
     def read(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Bytes start..end-1. Raises Unavailable when fewer are there than were promised."""
+        """Bytes start..end-1. Raises Unavailable when the content is no longer what was pinned."""
 
     def close(self) -> None: ...
 
@@ -76,14 +70,17 @@ class LocalPinned:
     def __init__(self, fd: int, key: str) -> None:
         self._fd = fd
         self._key = key
-        self.size_bytes = os.fstat(fd).st_size
+        facts = os.fstat(fd)
+        self.size_bytes = facts.st_size
+        self._mtime_ns = facts.st_mtime_ns
 
     def read(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         end = self.size_bytes if end is None else end
         while start < end:
             chunk = os.pread(self._fd, min(CHUNK_BYTES, end - start), start)
-            if not chunk:
-                raise Unavailable(f"{self._key} ended {end - start} bytes early", code="storage_changed")
+            facts = os.fstat(self._fd)
+            if not chunk or (facts.st_size, facts.st_mtime_ns) != (self.size_bytes, self._mtime_ns):
+                raise Unavailable(f"{self._key} changed while it was read", code="storage_changed")
             start += len(chunk)
             yield chunk
 
@@ -98,6 +95,9 @@ class LocalPinned:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        self.close()  # an answer that was never begun has nobody else to close it
+
 
 class LocalStorage:
     """Files below one folder; the folder may be shared by many machines."""
@@ -109,10 +109,10 @@ class LocalStorage:
     def put(self, key: str, path: Path, *, link: bool = True) -> None:
         if not is_safe_key(key):
             raise Invalid(f"{key!r} cannot be a storage key", code="key_invalid")
-        with _translated(key), self._folder(PARTIAL, create=True) as partial:
+        with translated(key), self._folder(PARTIAL, create=True) as partial:
             temporary = secrets.token_hex(16)
             try:
-                _take(path, temporary, partial, link=link)
+                take(path, temporary, partial, link=link)
                 parent, _, name = key.rpartition("/")
                 with self._folder(parent, create=True) as folder:
                     os.rename(temporary, name, src_dir_fd=partial, dst_dir_fd=folder)
@@ -124,7 +124,7 @@ class LocalStorage:
 
     def pin(self, key: str) -> Pinned:
         with self._parent(key) as (folder, name):
-            fd = _open_regular(name, folder)
+            fd = open_regular(name, folder)
         return LocalPinned(fd, key)
 
     def open(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -149,7 +149,7 @@ class LocalStorage:
         except NotFound:
             return
         try:
-            yield from _files(fd, prefix)
+            yield from files(fd, prefix)
         finally:
             os.close(fd)
 
@@ -162,17 +162,17 @@ class LocalStorage:
                     os.rename(name, grave, src_dir_fd=folder, dst_dir_fd=trash)
             except NotFound:
                 return
-            with _translated(prefix):
-                _remove(grave, trash)
+            with translated(prefix):
+                remove(grave, trash)
 
     def sweep(self, older_than_s: float = 24 * 3600) -> None:
         """Remove what killed processes left half stored or half removed."""
         for place in (PARTIAL, TRASH):
-            with _translated(place), self._folder(place, create=True) as folder:
+            with translated(place), self._folder(place, create=True) as folder:
                 for name in os.listdir(folder):
                     with suppress(FileNotFoundError):  # another process may sweep or finish at the same time
                         if time.time() - os.lstat(name, dir_fd=folder).st_ctime >= older_than_s:
-                            _remove(name, folder)
+                            remove(name, folder)
 
     def local_path(self, key: str) -> Path | None:
         try:
@@ -188,7 +188,7 @@ class LocalStorage:
         if not is_safe_key(key):
             raise NotFound("no such file")
         parent, _, name = key.rpartition("/")
-        with _translated(key), self._folder(parent, create=False) as folder:
+        with translated(key), self._folder(parent, create=False) as folder:
             yield folder, name
 
     @contextmanager
@@ -215,83 +215,6 @@ def make_storage(settings: Settings) -> Storage:
     return storage
 
 
-@contextmanager
-def _translated(key: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _MISSING:
-            raise NotFound("no such file") from error
-        if error.errno in _FULL:
-            raise Unavailable(f"the disk is full: {key} was not stored; free some space", code="disk_full") from error
-        raise Unavailable(f"storage failed on {key}: {error.strerror}", code="storage_unavailable") from error
-
-
-def _open_regular(name: str, folder: int) -> int:
-    # O_NONBLOCK: opening a FIFO somebody put there must not wait for its writer.
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotFound("no such file")
-    return fd
-
-
-def _take(path: Path, name: str, folder: int, *, link: bool) -> None:
-    """Bring the regular file `path` into `folder` as `name`, by link where that is possible, and onto the disk."""
-    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(source).st_mode):
-            raise Invalid(f"{path.name} is not a regular file and cannot be stored", code="not_a_file")
-        if not (link and _linked(path, source, name, folder)):
-            _copy(source, name, folder)
-        else:
-            os.fsync(source)
-    finally:
-        os.close(source)
-
-
-def _linked(path: Path, source: int, name: str, folder: int) -> bool:
-    try:
-        os.link(path, name, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno in _NO_LINKS:
-            return False
-        raise
-    if os.path.samestat(os.lstat(name, dir_fd=folder), os.fstat(source)):
-        return True
-    os.unlink(name, dir_fd=folder)  # the path was exchanged between open and link: take what was opened
-    return False
-
-
-def _copy(source: int, name: str, folder: int) -> None:
-    target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
-    with os.fdopen(target, "wb") as out, os.fdopen(os.dup(source), "rb") as data:
-        shutil.copyfileobj(data, out, CHUNK_BYTES)
-        out.flush()
-        os.fsync(target)
-
-
 def _drain(pinned: Pinned, start: int, end: int | None) -> Iterator[bytes]:
     with pinned:
         yield from pinned.read(start, end)
-
-
-def _files(folder: int, prefix: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        if entry.is_dir(follow_symlinks=False):
-            inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-            try:
-                yield from _files(inner, f"{prefix}/{entry.name}")
-            finally:
-                os.close(inner)
-        elif entry.is_file(follow_symlinks=False):
-            yield f"{prefix}/{entry.name}"
-
-
-def _remove(name: str, folder: int) -> None:
-    if stat.S_ISDIR(os.lstat(name, dir_fd=folder).st_mode):
-        shutil.rmtree(name, dir_fd=folder)
-    else:
-        os.unlink(name, dir_fd=folder)

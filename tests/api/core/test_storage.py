@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.core import storage as storage_module
+from api.core import confined
 from api.core.errors import Invalid, NotFound, Unavailable
 from api.core.storage import LocalStorage
 
@@ -101,7 +101,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(
         target.write(b"half")  # type: ignore[attr-defined]
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(storage_module.shutil, "copyfileobj", half)
+    monkeypatch.setattr(confined.shutil, "copyfileobj", half)
     with pytest.raises(Unavailable) as told:
         storage.put("a/b", made(tmp_path, b"whole"), link=False)
     assert told.value.code == "disk_full"
@@ -176,6 +176,19 @@ def test_a_file_cut_short_is_an_error_and_not_a_short_answer(storage: LocalStora
         os.truncate(storage.root / "a", 10)
         with pytest.raises(Unavailable):
             b"".join(pinned.read())
+
+
+def test_a_file_rewritten_in_place_ends_a_read(storage: LocalStorage, tmp_path: Path) -> None:
+    source = made(tmp_path, b"w" * 3_000_000)
+    storage.put("a", source)
+    with storage.pin("a") as pinned:
+        chunks = pinned.read()
+        next(chunks)
+        with source.open("r+b") as file:
+            file.write(b"W")
+        os.utime(source, ns=(1, 1))  # the clock of a file system is too coarse for a test
+        with pytest.raises(Unavailable):
+            next(chunks)
 
 
 def test_readers_see_the_old_or_the_new_content_never_a_mixture(storage: LocalStorage, tmp_path: Path) -> None:
