@@ -157,6 +157,7 @@ class Job(Base):
     last_log_n: Mapped[int] = mapped_column(default=0)
     preflight_owner: Mapped[str | None] = mapped_column(String(200))
     preflight_until: Mapped[datetime | None]
+    n_preflights: Mapped[int] = mapped_column(Integer, default=0, doc="Times a preflight was begun.")
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
     created_by: Mapped[str] = mapped_column(String(40))
     queued_at: Mapped[datetime | None]
@@ -201,6 +202,9 @@ class Attempt(Base):
     placed_at: Mapped[datetime] = mapped_column(default=now)
     launched_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
+    trained_from_at: Mapped[datetime | None] = mapped_column(
+        doc="When this attempt began to train; its pace counts from here."
+    )
     ended_at: Mapped[datetime | None]
 
 
