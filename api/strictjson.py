@@ -1,102 +1,110 @@
 """Strict JSON for request bodies: what the standard parser takes and a database or a trainer later chokes on.
 
-Refused: NaN and Infinity, numbers beyond a float or 64 bits, a key given twice, half a surrogate pair, NUL, deep
-nesting.
+Refused, with the path of the value: NaN and Infinity, numbers beyond a float or 64 bits, a key given twice, half a
+surrogate pair, NUL, deep nesting.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from api.core.errors import Invalid
 
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63
-MAX_DIGITS = 40
+LONGEST_SHOWN = 40
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse(body: bytes) -> Any:
-    """The value in `body`. Raises Invalid (code `json_invalid`) with the place and what to write instead."""
+    """The value in `body`. Raises Invalid: code `json_invalid` when it is no JSON, `invalid_value` for a bad value."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _refused(f"byte {error.start} is not UTF-8; send the body as UTF-8") from error
+        raise _no_json(f"byte {error.start} is not UTF-8; send the body as UTF-8") from error
     try:
         value = json.loads(
-            text,
-            parse_constant=_constant,
-            parse_float=_float,
-            parse_int=_integer,
-            object_pairs_hook=_object,
+            text, parse_constant=_Refused, parse_float=_float, parse_int=_integer, object_pairs_hook=_object
         )
     except json.JSONDecodeError as error:
-        raise _refused(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+        raise _no_json(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
     except RecursionError as error:
-        raise _too_deep() from error
-    for string in _strings(value):
-        _check_text(string)
+        raise _no_json(f"it is nested deeper than {MAX_DEPTH} levels") from error
+    for path, item in _walk(value):
+        _check(path, item)
     return value
 
 
-def _constant(name: str) -> NoReturn:
-    raise _refused(f"{name} is not JSON; leave the key out or write null")
+class _Refused:
+    """Stands where a number stood that cannot be taken, until its path is known."""
+
+    def __init__(self, written: str) -> None:
+        self.written = written[:LONGEST_SHOWN]
 
 
-def _float(digits: str) -> float:
+def _float(digits: str) -> float | _Refused:
     value = float(digits)
-    if not math.isfinite(value):
-        raise _refused(f"the number {digits[:MAX_DIGITS]} is too large for a 64-bit float")
-    return value
+    return value if math.isfinite(value) else _Refused(digits)
 
 
-def _integer(digits: str) -> int:
-    if len(digits) > MAX_DIGITS or not -MAX_INTEGER <= int(digits) < MAX_INTEGER:
-        raise _refused(f"the number {digits[:MAX_DIGITS]} does not fit into 64 bits")
+def _integer(digits: str) -> int | _Refused:
+    # Longer text is not even read: turning it into a number takes time that grows with its square.
+    if len(digits) > LONGEST_SHOWN or not -MAX_INTEGER <= int(digits) < MAX_INTEGER:
+        return _Refused(digits)
     return int(digits)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise _refused(f"the key {twice[:100]!r} is given twice in one object; keep one of them", param=twice[:100])
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0][:LONGEST_SHOWN]
+        raise _no_json(f"the key {twice!r} is given twice in one object; keep one of them")
     return value
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """Every key and string in `value`; no recursion, so that depth is ours to limit."""
-    waiting = [(value, 1)]
+def _walk(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key and value with its path; no recursion, so that depth is ours to limit."""
+    waiting = [("", value, 1)]
     while waiting:
-        item, depth = waiting.pop()
+        path, item, depth = waiting.pop()
         if depth > MAX_DEPTH:
-            raise _too_deep()
-        if isinstance(item, str):
-            yield item
-        elif isinstance(item, dict):
-            yield from item
-            waiting.extend((inner, depth + 1) for inner in item.values())
+            raise _no_json(f"it is nested deeper than {MAX_DEPTH} levels")
+        yield path, item
+        if isinstance(item, dict):
+            yield from ((path, key) for key in item)
+            waiting += [(f"{path}.{key}" if path else key, inner, depth + 1) for key, inner in item.items()]
         elif isinstance(item, list):
-            waiting.extend((inner, depth + 1) for inner in item)
+            waiting += [(f"{path}[{index}]", inner, depth + 1) for index, inner in enumerate(item)]
 
 
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise _refused(f"the text {text[:40]!r} holds a NUL character; remove it")
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise _refused(
-            f"character {error.start} of a text is half of a surrogate pair; send the whole character"
-        ) from error
+def _check(path: str, item: Any) -> None:
+    if isinstance(item, _Refused):
+        if item.written in {"NaN", "Infinity", "-Infinity"}:
+            raise _no_json(f"{item.written} is no JSON; leave the key out or write null", param=path)
+        raise _bad_value(path, f"the number {item.written} is too large (64-bit whole numbers, finite floats)")
+    if isinstance(item, str):
+        if "\0" in item:
+            raise _bad_value(path, "a NUL character cannot be kept; remove it")
+        if not item.isascii() and SURROGATE.search(item):
+            raise _bad_value(path, "half of a surrogate pair cannot be kept; send the whole character")
 
 
-def _too_deep() -> Invalid:
-    return _refused(f"it is nested deeper than {MAX_DEPTH} levels")
+def _no_json(why: str, *, param: str | None = None) -> Invalid:
+    return Invalid(f"the body is not JSON that can be taken: {why}", code="json_invalid", param=_shown(param))
 
 
-def _refused(why: str, *, param: str | None = None) -> Invalid:
-    return Invalid(f"the body is not JSON we can take: {why}", code="json_invalid", param=param)
+def _bad_value(path: str, why: str) -> Invalid:
+    param = _shown(path)
+    message = f"{param or 'the body'}: {why}"
+    fault = {"param": param, "message": message, "code": "invalid_value", "hint": None}
+    return Invalid(message, code="invalid_value", param=param, details=[fault])
+
+
+def _shown(path: str | None) -> str | None:
+    """A path that can be answered: cut, and without what could not be written as UTF-8."""
+    return path[:200].encode("utf-8", "replace").decode() if path else None
