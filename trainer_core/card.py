@@ -1,0 +1,111 @@
+"""The model card: Hugging Face front matter and where every part of the model came from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trainer_core.contract import RunConfig
+
+# A hub id in base_model lets the hub link the two models; a local name would break its page.
+CARD = """---
+{front_matter}
+---
+
+# {name}
+
+{what} of **{model}** by supervised fine-tuning, made by Trainyard.
+
+| | |
+|---|---|
+| Base model | {model}{revision} |
+| Method | {method} |
+| Train data, sha256 | `{train_sha256}` |
+| Eval data, sha256 | {eval_sha256} |
+| Rows trained on | {n_train_rows} |
+| Steps | {total_steps} |
+| Best checkpoint | {best} |
+| Processes | {n_processes} on {device} |
+
+## Results
+
+{results}
+
+## Loading
+
+```python
+{recipe}
+```
+
+## Configuration
+
+```json
+{config}
+```
+
+## Versions
+
+{versions}
+"""
+
+ADAPTER_RECIPE = """from peft import AutoPeftModelForCausalLM
+from transformers import AutoTokenizer
+
+model = AutoPeftModelForCausalLM.from_pretrained("CHECKPOINT_FOLDER")  # needs the base model: {model}
+tokenizer = AutoTokenizer.from_pretrained("CHECKPOINT_FOLDER")"""
+
+FULL_RECIPE = """from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("CHECKPOINT_FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("CHECKPOINT_FOLDER")"""
+
+
+def model_card(
+    config: RunConfig,
+    resolved: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    versions: Mapping[str, str],
+    n_train_rows: int,
+    total_steps: int,
+    best_step: int | None,
+) -> str:
+    """The text of README.md. `resolved` is the configuration without paths of the machine that trained."""
+    adapter = config.adapter
+    return CARD.format(
+        front_matter=_front_matter(config),
+        name=config.job_name,
+        what="A LoRA adapter" if adapter else "A full fine-tune",
+        model=config.model.name,
+        revision=f" @ {config.model.revision}" if config.model.revision else "",
+        method=f"SFT, LoRA r={adapter.r}, alpha={adapter.lora_alpha}" if adapter else "SFT, all weights",
+        train_sha256=config.data.train_sha256 or "not recorded",
+        eval_sha256=_eval_data(config),
+        n_train_rows=n_train_rows,
+        total_steps=total_steps,
+        best=f"step {best_step}, by {config.metric_for_best}" if best_step is not None else "none was rated",
+        n_processes=config.parallel.n_processes,
+        device=config.device,
+        results="\n".join(f"- {name}: {value}" for name, value in sorted(metrics.items())),
+        recipe=(ADAPTER_RECIPE if adapter else FULL_RECIPE).format(model=config.model.name),
+        config=json.dumps(resolved, indent=2, sort_keys=True, allow_nan=False),
+        versions="\n".join(f"- {name} {version}" for name, version in sorted(versions.items())),
+    )
+
+
+def _front_matter(config: RunConfig) -> str:
+    """YAML by hand: JSON strings are YAML strings, so no name can break out of its line."""
+    lines = ["library_name: " + ("peft" if config.adapter else "transformers"), "pipeline_tag: text-generation"]
+    if not config.model.source.startswith("/"):
+        lines.append(f"base_model: {json.dumps(config.model.source)}")
+    return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in _tags(config))])
+
+
+def _tags(config: RunConfig) -> list[str]:
+    return ["trainyard", config.method, *([config.adapter.type] if config.adapter else [])]
+
+
+def _eval_data(config: RunConfig) -> str:
+    if config.data.eval_sha256:
+        return f"`{config.data.eval_sha256}`"
+    return f"{config.data.eval_fraction:.0%} held out of train" if config.data.eval_fraction else "none"
