@@ -17,8 +17,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 BOS, EOS, PAD, TURN = "<s>", "</s>", "<pad>", "<|im_start|>"
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, POSITIONS = 32, 64, 2, 4, 2, 2048
 
-# ChatML with eos as the end of a turn, tools and tool calls in the manner of Qwen. It emits <s> itself and the tokenizer
-# adds <s> to plain text too: the trap of a doubled <s> is always there.
+# ChatML with eos as the end of a turn, tools and tool calls in the manner of Qwen. It emits <s> itself, and the
+# tokenizer adds <s> to plain text too: the trap of a doubled <s> is always there.
 CHAT_TEMPLATE = """{{- bos_token }}
 {%- if tools %}
 {{- '<|im_start|>tools\\n' }}
