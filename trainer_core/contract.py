@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
-from trainer_core.numbers import Fraction, Number, OpenFraction, PositiveNumber, PositiveWholeNumber, WholeNumber
+from trainer_core.numbers import (
+    Fraction,
+    NonNegativeWholeNumber,
+    Number,
+    OpenFraction,
+    PositiveNumber,
+    PositiveWholeNumber,
+    WholeNumber,
+)
 
 CONTRACT_VERSION = 1
 
@@ -172,7 +180,9 @@ class ParallelSpec(Frozen):
 
     strategy: Literal["auto", "ddp", "deepspeed"] = "auto"
     n_processes: Annotated[PositiveWholeNumber, Field(le=1024, description="One device each.")] = 1
-    zero_stage: Annotated[Literal[0, 1, 2, 3] | None, Field(description="DeepSpeed ZeRO stage; null means 2.")] = None
+    zero_stage: Annotated[
+        Annotated[NonNegativeWholeNumber, Field(le=3)] | None, Field(description="DeepSpeed ZeRO stage; null means 2.")
+    ] = None
     offload: Literal["none", "optimizer", "all"] = Field(
         default="none", description="Keep optimizer states (ZeRO 1-3), or parameters too (ZeRO 3), in host memory."
     )

@@ -140,6 +140,12 @@ def test_contract_reads_text_numbers() -> None:
     assert ParallelSpec.model_validate({"n_processes": "2"}).n_processes == 2
 
 
+@pytest.mark.parametrize("value", [True, False, 2.0, 4, -1, "two"])
+def test_zero_stage_goes_by_the_rule(value: object) -> None:
+    with pytest.raises(ValidationError):
+        ParallelSpec.model_validate({"zero_stage": value})
+
+
 @pytest.mark.parametrize("value", [True, 0, 1, "nan", 1.5])
 def test_eval_fraction_goes_by_the_rule(value: object) -> None:
     with pytest.raises(ValidationError):
