@@ -1,0 +1,119 @@
+"""Nodes and their devices: registered by their agents, beaten alive, listed for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from api.core.clean import clean_json
+from api.core.db import now
+from api.core.errors import NotFound
+from api.core.ids import new_id
+from api.core.states import NodeState
+from api.core.tables import Attempt, Device, Node
+from api.core.upserts import insert_missing
+from trainer_core.contract import Frozen
+
+
+class DeviceFact(Frozen):
+    """One device as the node's agent found it."""
+
+    index: int
+    kind: Literal["cpu", "cuda"]
+    name: str
+    uuid: str | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node with its devices; `job_ids` says which job holds which device index."""
+
+    node: Node
+    devices: list[Device]
+    job_ids: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def n_free(self) -> int:
+        return sum(device.is_present and device.attempt_id is None for device in self.devices)
+
+
+def register(
+    session: Session,
+    name: str,
+    devices: Sequence[DeviceFact],
+    facts: dict[str, Any],
+    labels: dict[str, Any],
+    *,
+    at: datetime | None = None,
+) -> Node:
+    """Makes the node known, or brings what is known of it up to date; its agent calls it at every start.
+
+    A device that is gone stays as a row that no placement uses; what runs on the others is not touched.
+    """
+    instant = at or now()
+    fresh = {"id": new_id("node"), "name": name, "state": NodeState.READY.value, "labels": {}, "facts": {}}
+    insert_missing(session, Node, [{**fresh, "beat_at": instant, "created_at": instant}])
+    node = session.scalars(
+        select(Node).where(Node.name == name).with_for_update().execution_options(populate_existing=True)
+    ).one()
+    node.state = NodeState.READY.value
+    node.beat_at = instant
+    node.labels = clean_json(labels)
+    node.facts = clean_json(facts)
+    session.flush()
+    _bring_devices(session, node.id, devices)
+    return node
+
+
+def _bring_devices(session: Session, node_id: str, found: Sequence[DeviceFact]) -> None:
+    rows = [{"node_id": node_id, "is_present": True, **fact.model_dump()} for fact in found]
+    insert_missing(session, Device, rows)
+    for fact in found:
+        _update_device(session, node_id, [fact.index], is_present=True, **fact.model_dump(exclude={"index"}))
+    known = session.scalars(select(Device.index).where(Device.node_id == node_id)).all()
+    _update_device(session, node_id, sorted(set(known) - {fact.index for fact in found}), is_present=False)
+
+
+def _update_device(session: Session, node_id: str, indexes: Sequence[int], **values: Any) -> None:
+    session.execute(
+        update(Device)
+        .where(Device.node_id == node_id, Device.index.in_(indexes))
+        .values(**values)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def beat(session: Session, node_id: str, facts: dict[str, Any] | None = None, *, at: datetime | None = None) -> None:
+    """The agent's sign of life; `facts` are merged into what is known. Raises NotFound: register again then."""
+    node = session.get(Node, node_id, with_for_update=True, populate_existing=True)
+    if node is None:
+        raise NotFound(f"there is no node {node_id!r}; register it again")
+    node.beat_at = at or now()
+    node.state = NodeState.READY.value
+    if facts:
+        node.facts = {**node.facts, **clean_json(facts)}
+    session.flush()
+
+
+def listing(session: Session) -> list[NodeView]:
+    """Every node with its devices and what holds them, by name."""
+    nodes = session.scalars(select(Node).order_by(Node.name)).all()
+    devices: dict[str, list[Device]] = {node.id: [] for node in nodes}
+    job_ids: dict[str, dict[int, str]] = {node.id: {} for node in nodes}
+    query = (
+        select(Device, Attempt.job_id)
+        .outerjoin(Attempt, Attempt.id == Device.attempt_id)
+        .order_by(Device.node_id, Device.index)
+    )
+    for device, job_id in session.execute(query):
+        if device.node_id in devices:
+            devices[device.node_id].append(device)
+            if job_id is not None:
+                job_ids[device.node_id][device.index] = job_id
+    return [NodeView(node, devices[node.id], job_ids[node.id]) for node in nodes]
