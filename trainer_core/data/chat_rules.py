@@ -48,8 +48,10 @@ def to_chat(turns: object, tools: list[dict[str, Any]] | None, system: str | Non
         place = f"{field}[{index}]"
         message, is_learnt = _message(turn, place)
         ignored.update(turn.keys() - (_SHAREGPT_KEYS if "from" in turn else _KNOWN_KEYS))
-        _check_order(messages, message["role"], place)
-        _check_call_id(message, call_ids, place)
+        role = message["role"]
+        _check_order(messages, role, place)
+        if role == "tool" or "tool_calls" in message:
+            _check_call_id(message, call_ids, place)
         messages.append(message)
         learnt.append(is_learnt)
     _check_whole(messages, learnt, field)

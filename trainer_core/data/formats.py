@@ -48,15 +48,27 @@ _ALL_FIELDS = tuple(dict.fromkeys(name for fields in FIELDS.values() for name in
 
 
 def recognise(row: Mapping[str, Any]) -> DatasetFormat:
-    """The format whose required columns the row has, by the formats' own names; `columns` if none."""
-    return next((name for name in FIELDS if has_fields(name, row)), "columns")
+    """The format whose required columns the row has, by the formats' own names; `columns` if none.
+
+    Tables written as JSON hold every column in every row, null where it does not apply: columns that are all null count
+    only if nothing else fits.
+    """
+    filled = {name: value for name, value in row.items() if value is not None}
+    fitting: list[TrainFormat] = [name for name in FIELDS if has_fields(name, row)]
+    return next(
+        (name for name in fitting if any(field in filled for field in _needed(name))), next(iter(fitting), "columns")
+    )
 
 
 def has_fields(format: TrainFormat, row: Mapping[str, Any]) -> bool:
     """Whether a row has the columns that `format` cannot do without."""
-    if format == "messages":
-        return "messages" in row or "conversations" in row
-    return all(name in row for name in FIELDS[format].required)
+    check = any if format == "messages" else all
+    return check(name in row for name in _needed(format))
+
+
+def _needed(format: TrainFormat) -> tuple[str, ...]:
+    """A format's required columns; of a conversation's two names one is enough."""
+    return ("messages", "conversations") if format == "messages" else FIELDS[format].required
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -84,9 +96,9 @@ def to_example(format: TrainFormat, columns_mapping: Mapping[str, str], row: Map
 
 
 def _chat_example(mapping: Mapping[str, str], row: Mapping[str, Any]) -> ChatExample:
-    column = mapping.get("messages") or ("messages" if "messages" in row else "conversations")
+    column = mapping.get("messages") or _turns_column(row)
     if column not in row:
-        raise _missing(mapping.get("messages", "messages"), row)
+        raise _missing(column, row)
     is_sharegpt = column == "conversations"
     # A bare `system` column belongs to ShareGPT files; beside `messages` it is one of the extra columns.
     system = _system(mapping, row) if is_sharegpt or "system" in mapping else None
@@ -95,6 +107,12 @@ def _chat_example(mapping: Mapping[str, str], row: Mapping[str, Any]) -> ChatExa
     if tools is None and "tools" not in mapping and row.get("functions") is not None:
         tools = normalise_tools(row["functions"], "functions")
     return to_chat(row[column], tools, system, column)
+
+
+def _turns_column(row: Mapping[str, Any]) -> str:
+    """`conversations` only where there is one and no `messages`."""
+    has_turns = row.get("messages") is None and row.get("conversations") is not None
+    return "conversations" if has_turns else "messages"
 
 
 def _text(name: str, mapping: Mapping[str, str], row: Mapping[str, Any], *, is_optional: bool = False) -> str:

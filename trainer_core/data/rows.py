@@ -101,11 +101,12 @@ class _Normaliser:
                 _refuse_non_finite(example)
         if self._problems.n:
             return
-        self._note_columns(row)
         text = found.text
         if found.parsed.n_non_finite:
             self._n_nulled += found.parsed.n_non_finite
-            text = json.dumps(null_non_finite(row), ensure_ascii=False, allow_nan=False)
+            row = null_non_finite(row)
+            text = json.dumps(row, ensure_ascii=False, allow_nan=False)
+        self._note_columns(row)
         self._write(text)
 
     def _check_format(self, row: dict[str, Any], line: int) -> None:
@@ -133,7 +134,7 @@ class _Normaliser:
     def _note_example(self, example: Example, row: dict[str, Any]) -> None:
         if isinstance(example, ChatExample):
             self._n_with_tools += example.tools is not None
-            self._n_sharegpt += "messages" not in row
+            self._n_sharegpt += row.get("messages") is None
             if example.ignored_keys and len(self._ignored_keys) < MAX_COLUMNS:
                 self._ignored_keys.update(example.ignored_keys)
 
