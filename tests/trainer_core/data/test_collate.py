@@ -1,0 +1,43 @@
+"""Batches: padding by position, labels of real tokens untouched whatever their ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.tiny import make_tiny
+from trainer_core.contract import DataSource, ModelSource
+from trainer_core.data.collate import PadCollator
+from trainer_core.data.encode import IGNORED, Encoded, Encoder
+from trainer_core.data.examples import ChatExample
+from trainer_core.tokenizer import load_tokenizer
+
+
+def test_padding_is_on_the_right_and_never_learnt() -> None:
+    batch = PadCollator(pad_id=9)([Encoded([1, 2, 3], [IGNORED, 2, 3]), Encoded([4], [IGNORED])])
+    assert batch["input_ids"].tolist() == [[1, 2, 3], [4, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
+    assert batch["labels"].tolist() == [[IGNORED, 2, 3], [IGNORED, IGNORED, IGNORED]]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+
+
+@pytest.mark.parametrize(("multiple", "width"), [(None, 3), (1, 3), (2, 4), (8, 8)])
+def test_the_width_is_rounded_up_as_asked(multiple: int | None, width: int) -> None:
+    batch = PadCollator(pad_id=0, pad_to_multiple_of=multiple)([Encoded([1, 2, 3], [1, 2, 3])])
+    assert [tuple(tensor.shape) for tensor in batch.values()] == [(1, width)] * 3
+
+
+def test_the_eos_of_every_reply_keeps_its_label_where_eos_is_the_pad_token(tmp_path: Path) -> None:
+    loaded = load_tokenizer(ModelSource(name="tiny", source=str(make_tiny(tmp_path, pad=False))))
+    assert loaded.pad_id == loaded.eos_id
+    encoder = Encoder(loaded, DataSource(train=Path("/none"), format="messages"))
+    drafts = []
+    for n_turns in (1, 3):
+        turns = [{"role": role, "content": "hi" * n_turns} for role in ("user", "assistant")] * n_turns
+        drafts.append(encoder.draft(ChatExample(tuple(turns), None, (False, True) * n_turns)))
+    batch = PadCollator(loaded.pad_id)([sequence for [sequence] in encoder.encode(drafts)])
+    assert (batch["labels"] == loaded.eos_id).sum(1).tolist() == [1, 3]
+    assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
+    assert (batch["input_ids"][batch["attention_mask"] == 0] == loaded.eos_id).all()
