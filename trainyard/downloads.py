@@ -11,7 +11,6 @@ import httpx
 
 from trainyard.errors import DownloadBroken
 
-CHUNK_BYTES = 1 << 20
 RETRIES = 5
 
 
@@ -69,7 +68,7 @@ def _fetch(http: httpx.Client, url: str, part: Path, on_bytes: Callable[[int], N
         on_bytes(start)
         with part.open("r+b" if start else "wb") as out:
             out.seek(start)
-            for chunk in response.iter_raw(CHUNK_BYTES):
+            for chunk in response.iter_raw():
                 out.write(chunk)
                 on_bytes(len(chunk))
 
