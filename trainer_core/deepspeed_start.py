@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import deepspeed
 import deepspeed.ops
+from deepspeed.runtime.engine import DeepSpeedEngine
+from deepspeed.runtime.utils import clip_grad_norm_
 
 from trainer_core import zero
 from trainer_core.contract import RunConfig
@@ -24,4 +27,13 @@ def block(config: RunConfig) -> dict[str, Any]:
 
 def join(backend: str) -> None:
     """Tell DeepSpeed of the process group. ZeRO-3 shards a model while it is loaded, so this comes before loading."""
+    # One line a collective, thousands a run: DeepSpeed 0.19 calls torch's collectives by their older names.
+    warnings.filterwarnings("ignore", message=r"`torch\.distributed\.\w+` is deprecated", category=FutureWarning)
+    DeepSpeedEngine.clip_fp32_gradients = _clip_and_remember
     deepspeed.init_distributed(backend, auto_mpi_discovery=False)
+
+
+def _clip_and_remember(engine: DeepSpeedEngine) -> None:
+    """The engine's own clipping at stage 0, which forgets the gradient norm that it computes."""
+    norm = clip_grad_norm_(parameters=engine.module.parameters(), max_norm=engine.gradient_clipping(), mpu=engine.mpu)
+    engine._global_grad_norm = float(norm)

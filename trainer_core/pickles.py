@@ -6,6 +6,7 @@ Nothing here executes a pickle.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import torch
@@ -31,8 +32,8 @@ ALLOWED = frozenset(
         "deepspeed.utils.tensor_fragment.tensor_fragment",
     }
 )
-# training_args.bin is never read back; its names are those of a saved TrainingArguments.
-ALLOWED_ARGUMENTS = frozenset[str]()
+# training_args.bin is never read back; it may hold the classes that describe a TrainingArguments, and only classes.
+ARGUMENTS_CLASS = re.compile(r"(transformers|accelerate)\.([a-z_0-9]+\.)*[A-Z]\w*")
 
 
 def refuse_foreign_pickles(folder: Path) -> None:
@@ -53,8 +54,9 @@ def foreign_names(path: Path) -> list[str]:
         names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception as error:  # whatever the parser trips over, a file it cannot read through is refused
         raise _refused(path, f"cannot be looked into ({type(error).__name__}: {error})") from error
-    allowed = ALLOWED | ALLOWED_ARGUMENTS if path.name == "training_args.bin" else ALLOWED
-    return sorted(name for name in names if name not in allowed)
+    if path.name == "training_args.bin":
+        names = [name for name in names if not ARGUMENTS_CLASS.fullmatch(name)]
+    return sorted(name for name in names if name not in ALLOWED)
 
 
 def _refused(path: Path, why: str) -> Fault:

@@ -37,18 +37,20 @@ def start(config: RunConfig, folder: RunFolder, launch: LaunchEnv) -> TrainingAr
             param="parallel.n_processes",
         )
     if strategy_of(config) == "ddp":
-        return _build(config, folder, deepspeed=None)
+        return _build(config, folder, launch, deepspeed=None)
     # Loaded by name: its import takes half a second that DDP runs need not pay.
     deepspeed_start = importlib.import_module("trainer_core.deepspeed_start")
     deepspeed_start.without_compiler(config)
     if not launch.is_launched:
         be_the_only_process()
-    args = _build(config, folder, deepspeed_start.block(config))
+    args = _build(config, folder, launch, deepspeed_start.block(config))
     deepspeed_start.join("gloo" if config.device == "cpu" else "nccl")
     return args
 
 
-def _build(config: RunConfig, folder: RunFolder, deepspeed: dict[str, Any] | None) -> TrainingArguments:
+def _build(
+    config: RunConfig, folder: RunFolder, launch: LaunchEnv, deepspeed: dict[str, Any] | None
+) -> TrainingArguments:
     values = {"seed": config.seed, "ddp_find_unused_parameters": False, **config.training}
     has_eval = config.data.eval is not None or config.data.eval_fraction is not None
     if not has_eval:
@@ -57,7 +59,8 @@ def _build(config: RunConfig, folder: RunFolder, deepspeed: dict[str, Any] | Non
         "output_dir": str(folder.checkpoints),
         "deepspeed": deepspeed,
         "use_cpu": config.device == "cpu",
-        "ddp_backend": "gloo" if config.device == "cpu" else None,
+        # A backend without a rendezvous is an error, and a lone DDP process has none.
+        "ddp_backend": "gloo" if config.device == "cpu" and (launch.is_launched or deepspeed) else None,
         "dataloader_pin_memory": config.device == "cuda" and config.training.get("dataloader_pin_memory", True),
         "average_tokens_across_devices": True,
         "label_names": ["labels"],
