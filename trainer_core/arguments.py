@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer_core import cadence
 from trainer_core.arguments_checks import check_together
 from trainer_core.arguments_read import Reading, read
 from trainer_core.arguments_table import (
@@ -69,9 +68,8 @@ def resolve(
     if values.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
         values |= {"metric_for_best_model": best, "greater_is_better": greater_is_better}
     _fill_defaults(values, device=device, adapter=adapter)
-    settled, moved = cadence.settle(values, values.get("max_steps"))
-    notes = [*reading.notes, *moved, *_promises(taken, training, values)]
-    return Resolved(settled, best, greater_is_better, taken["seed"], notes)
+    notes = [*reading.notes, *_note_on_cadence(values), *_promises(taken, training, values)]
+    return Resolved(values, best, greater_is_better, taken["seed"], notes)
 
 
 # When the run evaluates and saves ----------------------------------------------------------------------------------
@@ -113,21 +111,33 @@ def _settle_without_eval(reading: Reading, training: Mapping[str, Any]) -> None:
 def _settle_with_eval(reading: Reading) -> None:
     values = reading.values
     asked_eval, asked_save = values.get("eval_strategy"), values.get("save_strategy")
-    counts = "steps" if "eval_steps" in values or "save_steps" in values else None
-    evaluate = asked_eval or asked_save or counts or "steps"
-    save = asked_save or (evaluate if evaluate != "no" else "steps")
-    if evaluate not in ("no", save):
-        reading.refuse(
-            "save_strategy",
-            f"save_strategy {save} and eval_strategy {evaluate} never meet, so no checkpoint could be the best",
-            "conflict",
-            hint="Use the same for both, or leave save_strategy out.",
-        )
+    evaluate = asked_eval or ("steps" if "eval_steps" in values else asked_save) or "steps"
+    follows = evaluate if evaluate != "no" else "steps"
+    save = asked_save or ("steps" if "save_steps" in values else follows)
     values |= {"eval_strategy": evaluate, "save_strategy": save}
     if evaluate == "steps":
         values.setdefault("eval_steps", values.get("save_steps", CADENCE_SHARE))
     if save == "steps":
         values.setdefault("save_steps", values.get("eval_steps", CADENCE_SHARE))
+
+
+def _note_on_cadence(values: Mapping[str, Any]) -> list[str]:
+    """Said where some checkpoint falls on a step that eval_steps alone would not evaluate.
+
+    The Trainer's own load-best refuses such cadences or dies at the first evaluation. The run instead evaluates
+    wherever it saves, and saves its last step, so a best checkpoint always exists.
+    """
+    asked = {name: (values[f"{name}_strategy"], values.get(f"{name}_steps")) for name in ("eval", "save")}
+    (evaluates, eval_steps), (_, save_steps) = asked["eval"], asked["save"]
+    if evaluates == "no" or asked["eval"] == asked["save"]:
+        return []
+    if eval_steps and save_steps and eval_steps >= 1 and save_steps % eval_steps == 0:
+        return []
+    words = {name: strategy if steps is None else f"{steps:g} {strategy}" for name, (strategy, steps) in asked.items()}
+    return [
+        f"Evaluation ({words['eval']}) and saving ({words['save']}) do not always meet: every checkpoint is evaluated "
+        "when it is saved, besides the evaluations asked for."
+    ]
 
 
 def _best_metric(reading: Reading, asked: str | None, *, evaluates: bool, available: Collection[str]) -> str:

@@ -82,11 +82,6 @@ def _check_length(reading: Reading) -> None:
             hint=f"Give at most {total}, or a share such as 0.03.",
             found=warmup,
         )
-    delay = reading.values.get("eval_delay", 0)
-    epochs = reading.values.get("num_train_epochs", 3.0)
-    if reading.values.get("eval_strategy") == "epoch" and total is None and delay > epochs:
-        message = f"no evaluation before epoch {delay:g}, but the run has {epochs:g}"
-        reading.refuse("eval_delay", message, "out_of_range", hint="Give a smaller one.", found=delay)
 
 
 def _check_schedule(reading: Reading, strategy: str) -> None:

@@ -79,6 +79,8 @@ REFUSED: dict[str, Refused] = {
     "skip_memory_metrics": Refused("memory is recorded by the service", noted=True),
     "logging_nan_inf_filter": Refused("a loss that is not finite is reported as it is and ends the run", noted=True),
     "include_tokens_per_second": Refused("tokens per second are always recorded", noted=True),
+    "include_num_input_tokens_seen": Refused("tokens seen are always recorded", noted=True),
+    "average_tokens_across_devices": Refused("every token weighs alike on all devices", harmless=(True,)),
     "debug": Refused("the release's debug hooks are not served", "not_served", ("", [])),
     "resume_from_checkpoint": _RESUME, "ignore_data_skip": _RESUME, "restore_callback_states_from_checkpoint": _RESUME,
     "save_only_model": _WHOLE, "save_on_each_node": Refused(

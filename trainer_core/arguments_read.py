@@ -226,14 +226,6 @@ def _scalar(key: str, value: object) -> object:
     raise ValueError(f"expected text, a number, true, false or null under `{key}`")
 
 
-def _tokens_seen(_option: Option, value: object) -> str:
-    if isinstance(value, bool):
-        return "all" if value else "no"
-    if value not in ("no", "all", "non_padding"):
-        raise ValueError("expected no, all or non_padding")
-    return str(value)
-
-
 def _number_or_none(value: object) -> float | None:
     try:
         return as_number(value)
@@ -251,7 +243,6 @@ _READERS: dict[str, Callable[[Option, object], Any]] = {
     "choice": _choice,
     "text": _text,
     "object": _object,
-    "tokens_seen": _tokens_seen,
 }
 
 _SEED = Option("seed", "whole", "", at_least=0, at_most=2**32 - 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["bool", "whole", "number", "cadence", "choice", "text", "object", "warmup", "max_steps", "tokens_seen"]
+Kind = Literal["bool", "whole", "number", "cadence", "choice", "text", "object", "warmup", "max_steps"]
 
 UNSET: Any = None
 """No default of the service's own: the release's stands."""
@@ -123,7 +123,6 @@ _OPTIONS = (
     Option("adam_beta2", "number", "Second moment's decay.", at_least=0, under=1),
     Option("adam_epsilon", "number", "Added to the denominator.", over=0, at_most=1),
     Option("max_grad_norm", "number", "Gradients are clipped to this norm; 0: not at all.", 1.0, at_least=0),
-    Option("average_tokens_across_devices", "bool", "Weigh every token alike on all devices.", True),
     Option("label_smoothing_factor", "number", "Label smoothing.", at_least=0, under=1),
     Option("neftune_noise_alpha", "number", "NEFTune noise on the embeddings.", over=0),
     # Precision, memory and speed
@@ -183,7 +182,6 @@ _OPTIONS = (
         "save_strategy", "choice", "When a checkpoint is saved; unset: as the evaluation.", choices=("steps", "epoch")
     ),
     Option("save_steps", "cadence", "Steps between two checkpoints; under 1: a share. Unset: as eval_steps."),
-    Option("include_num_input_tokens_seen", "tokens_seen", "Count tokens seen: no, all or non_padding."),
     # Data loading and processes
     Option("data_seed", "whole", "Seed of the row order; unset: the job's seed.", at_least=0, at_most=2**32 - 1),
     Option("dataloader_num_workers", "whole", "Loader processes a device.", 0, at_least=0, at_most=64),

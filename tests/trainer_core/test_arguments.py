@@ -106,7 +106,6 @@ def test_unknown_name_is_refused_even_when_null(value: object) -> None:
         ({"per_gpu_train_batch_size": 2}, {"per_device_train_batch_size": 2}),
         ({"adafactor": True}, {"optim": "adafactor"}),
         ({"optim": "adamw_hf"}, {"optim": "adamw_torch"}),
-        ({"include_num_input_tokens_seen": True}, {"include_num_input_tokens_seen": "all"}),
     ],
 )
 def test_older_names_act_under_the_release_s_name(old: dict[str, Any], new: dict[str, Any]) -> None:
@@ -170,31 +169,34 @@ def test_seed_is_handed_to_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "settled"),
+    ("asked", "kept", "meet"),
     [
-        ({"eval_steps": 2, "save_steps": 3}, (2, 4)),
-        ({"eval_steps": 5, "save_steps": 2}, (6, 2)),
-        ({"eval_steps": 2, "save_steps": 6}, (2, 6)),
-        ({"eval_steps": 0.02, "save_steps": 0.1, "max_steps": 130}, (3, 15)),
-        ({"eval_steps": 0.1, "save_steps": 3, "max_steps": 20}, (2, 4)),
-        ({"save_steps": 7}, (7, 7)),
-        ({"eval_steps": 7, "load_best_model_at_end": True}, (7, 7)),
-        ({"eval_strategy": "steps"}, (0.1, 0.1)),
-        ({"max_steps": 25}, (3, 3)),
+        ({"eval_steps": 2, "save_steps": 3}, (2, 3), False),
+        ({"eval_steps": 0.02, "save_steps": 0.1}, (0.02, 0.1), False),
+        ({"eval_steps": 0.1, "save_steps": 3}, (0.1, 3), False),
+        ({"eval_steps": 5, "save_steps": 2}, (5, 2), False),
+        ({"eval_steps": 2, "save_steps": 6}, (2, 6), True),
+        ({"save_steps": 7}, (7, 7), True),
+        ({"eval_steps": 7, "load_best_model_at_end": True}, (7, 7), True),
+        ({"eval_strategy": "steps"}, (0.1, 0.1), True),
+        ({}, (0.1, 0.1), True),
     ],
 )
-def test_saving_and_evaluating_are_brought_together(asked: dict[str, Any], settled: tuple[float, float]) -> None:
-    values = take(asked).values
-    assert (values["eval_steps"], values["save_steps"]) == settled
+def test_cadences_are_kept_and_said_to_be_evaluated_at_each_save(
+    asked: dict[str, Any], kept: tuple[float, float], meet: bool
+) -> None:
+    resolved = take(asked)
+    assert (resolved.values["eval_steps"], resolved.values["save_steps"]) == kept
+    assert any("evaluated when it is saved" in note for note in resolved.notes) is not meet
 
 
-def test_moving_a_cadence_is_said() -> None:
-    assert any("save_steps is 4" in note for note in take({"eval_steps": 2, "save_steps": 3}).notes)
-    assert any("brought into agreement" in note for note in take({"eval_steps": 0.02, "save_steps": 0.1}).notes)
-
-
-def test_epoch_and_steps_never_meet() -> None:
-    assert "save_strategy" in problems({"eval_strategy": "epoch", "save_strategy": "steps"})
+def test_epoch_and_steps_may_differ_and_it_is_said() -> None:
+    resolved = take({"eval_strategy": "epoch", "save_strategy": "steps"})
+    assert (resolved.values["eval_strategy"], resolved.values["save_steps"]) == ("epoch", 0.1)
+    assert any("(epoch) and saving (0.1 steps)" in note for note in resolved.notes)
+    assert take({"eval_strategy": "epoch"}).values["save_strategy"] == "epoch"
+    assert take({"eval_strategy": "epoch", "save_steps": 9}).values["save_steps"] == 9
+    assert take({"save_strategy": "epoch", "eval_steps": 9}).values["eval_steps"] == 9
 
 
 def test_metric_must_be_one_that_is_computed() -> None:
@@ -223,11 +225,6 @@ def test_steps_without_their_strategy_are_said() -> None:
     resolved = take({"eval_strategy": "epoch", "eval_steps": 5})
     assert "eval_steps" not in resolved.values
     assert any("eval_steps" in note for note in resolved.notes)
-
-
-def test_evaluation_after_the_end_is_refused() -> None:
-    assert "eval_delay" in problems({"eval_delay": 9, "max_steps": 8})
-    assert "eval_delay" in problems({"eval_delay": 9, "eval_strategy": "epoch"})
 
 
 # Combinations

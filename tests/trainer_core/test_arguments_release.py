@@ -32,7 +32,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "optim_args": [], "optim_target_modules": [], "lr_scheduler_kwargs": [{"num_cycles": 2}, '{"num_cycles": "0.5"}'],
     "activation_checkpointing_kwargs": [{"use_reentrant": False}], "liger_kernel_config": [],
     "logging_steps": [1, 0.1, 5], "eval_steps": [1, 0.1, 5], "save_steps": [1, 0.1, 5], "ddp_timeout": [600],
-    "adam_epsilon": [1e-6], "neftune_noise_alpha": [5], "include_num_input_tokens_seen": [True, "non_padding"],
+    "adam_epsilon": [1e-6], "neftune_noise_alpha": [5],
     "dataloader_prefetch_factor": [2],
 }  # fmt: skip
 COMPANIONS = {
@@ -121,7 +121,7 @@ def test_accepted_values_are_accepted_by_the_release(name: str, value: Any, tmp_
         training["lr_scheduler_kwargs"] = SCHEDULE_COMPANIONS[value]
     resolved = resolve(training, has_eval=True, device="cpu", adapter=True, strategy="ddp")
     arguments = build(tmp_path, resolved.values)
-    if name in resolved.values and name not in ("include_num_input_tokens_seen", "dataloader_pin_memory"):
+    if name in resolved.values and name != "dataloader_pin_memory":
         kept = getattr(arguments, name)
         assert getattr(kept, "value", kept) == resolved.values[name]
 
