@@ -133,6 +133,7 @@ class _ArrayScanner:
         self._at = 0
         self._line = 1
         self._has_ended = False
+        self._bad_byte: Found | None = None  # where the text ends because it cannot be decoded further
 
     def rows(self) -> Iterator[Found]:
         try:
@@ -178,6 +179,8 @@ class _ArrayScanner:
             try:
                 parsed = self._json.parse_at(self._text, self._at)
             except RowFault as fault:
+                if self._bad_byte is not None and self._may_be_cut(fault):
+                    raise _Stop(self._bad_byte) from None
                 if self._has_ended or not self._may_be_cut(fault):
                     raise _Stop(self._located(fault)) from None
             else:
@@ -212,6 +215,8 @@ class _ArrayScanner:
         while True:
             match = _SPACE.match(self._text, self._at)
             self._advance(self._at if match is None else match.end())
+            if self._at == len(self._text) and self._bad_byte is not None:
+                raise _Stop(self._bad_byte)
             if self._at < len(self._text) or self._has_ended:
                 return self._text[self._at : self._at + 1]
             self._fill(1)
@@ -238,7 +243,9 @@ class _ArrayScanner:
             good = error.object[: error.start].decode("utf-8")
             line = self._line + "".join(before).count("\n") + good.count("\n")
             place = self._n_bytes - n_pending + error.start if self._is_utf8 else None
-            raise _Stop(Found(line, fault=_not_utf8(error.object[error.start]), byte_offset=place)) from None
+            self._bad_byte = Found(line, fault=_not_utf8(error.object[error.start]), byte_offset=place)
+            self._has_ended = True
+            return good
         self._n_bytes += len(chunk)
         return text
 

@@ -108,8 +108,13 @@ def test_windows_1252_in_an_array_is_refused_with_line_and_byte(tmp_path: Path) 
     content = b"\xef\xbb\xbf[\n" + row * 20_000 + b'{"prompt":"p","completion":"it\x92s"}]'
     refusal = refused(tmp_path, content)
     assert refusal.code == "not_utf8"
-    assert refusal.problems[-1].line == 20_002
+    assert (refusal.n_problems, refusal.problems[-1].line) == (1, 20_002)
     assert refusal.problems[-1].byte_offset == content.index(b"\x92")
+
+
+def test_rows_before_a_bad_byte_in_an_array_are_named_too(tmp_path: Path) -> None:
+    refusal = refused(tmp_path, b'[{"text": 1},\n{"text": "t"},\n{"text": "it\x92s"}]')
+    assert [(problem.code, problem.line) for problem in refusal.problems] == [("not_string", 1), ("not_utf8", 3)]
 
 
 @pytest.mark.parametrize(
