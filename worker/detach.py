@@ -1,0 +1,51 @@
+"""Starts a supervisor that outlives whoever started it: a session of its own, no parent, output to a file.
+
+The folder's lock goes along as an open file, so there is no moment in which two could think that nobody supervises.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from api.core.settings import Settings
+from worker.folder import SUPERVISOR_LOG, Lock
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+TIMEOUT_S = 60.0
+
+
+def environ_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` with exactly these settings in it: another process of ours reads the same ones."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("TRAINYARD_")}
+    if "TRAINYARD_CONFIG" in environ:
+        kept["TRAINYARD_CONFIG"] = environ["TRAINYARD_CONFIG"]
+    for name, value in settings:
+        if value is not None:
+            kept[f"TRAINYARD_{name.upper()}"] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+    kept["PYTHONPATH"] = str(REPOSITORY)
+    return kept
+
+
+def start_supervisor(settings: Settings, attempt_id: str, folder: Path, lock: Lock) -> None:
+    """Returns once the supervisor has left this process's tree. Raises RuntimeError when it could not start."""
+    argv = [sys.executable, "-P", "-m", "worker", "supervise", attempt_id]
+    with open(folder / SUPERVISOR_LOG, "ab") as log:
+        child = subprocess.Popen(
+            [*argv, "--run-dir", str(folder), "--lock-fd", str(lock.fd), "--detach"],
+            cwd=folder,
+            env=environ_of(settings, os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(lock.fd,),
+        )
+    code = child.wait(TIMEOUT_S)  # the first of its two processes, which ends as soon as the second stands alone
+    if code != 0:
+        raise RuntimeError(f"the supervisor ended with exit code {code}; see {folder / SUPERVISOR_LOG}")
