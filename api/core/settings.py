@@ -39,7 +39,9 @@ class Settings(BaseSettings):
 
     host: str = Field(default="127.0.0.1", description="Address the API binds to.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port of the API; 0 takes a free one.")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="How much the service logs."
+    )
 
     max_upload_bytes: int = Field(default=50 * GIB, ge=1, description="Largest dataset file accepted, as sent.")
     max_dataset_bytes: int = Field(default=200 * GIB, ge=1, description="Largest dataset after decompression.")
@@ -64,7 +66,7 @@ class Settings(BaseSettings):
     )
     stop_grace_s: float = Field(default=20.0, ge=0, description="After STOP, before SIGTERM.")
     term_grace_s: float = Field(default=5.0, ge=0, description="After SIGTERM, before SIGKILL.")
-    preflight_timeout_s: float = Field(default=600.0, gt=0)
+    preflight_timeout_s: float = Field(default=600.0, gt=0, description="How long reading and tokenising may take.")
     max_attempts_internal: int = Field(default=3, ge=1, description="Attempts when the fault is ours or the node's.")
 
     @field_validator("data_dir")
