@@ -27,6 +27,7 @@ STOP = "trainyard.stop"
 
 PAUSE_AFTER_FAILURE_S = 5.0
 LOG_EVERY_S = 60.0
+REMIND_EVERY_S = 10.0
 EXPIRES_S = 60  # the loops look by themselves every few seconds; an older nudge says nothing new
 SEND_OPTIONS = {"max_retries": 0, "socket_connect_timeout": 0.5, "socket_timeout": 1.0, "connect_retries_timeout": 1.0}
 
@@ -90,6 +91,7 @@ class Sender:
         self._lock = threading.Lock()
         self._quiet_until = float("-inf")
         self._logged_at = float("-inf")
+        self._reminded: dict[tuple[str, ...], float] = {}
 
     def send(self, task: str, args: list[Any], queue: str) -> bool:
         """Whether the message was handed to the broker; False changes nothing but a delay."""
@@ -101,6 +103,17 @@ class Sender:
             self._note(error)
             return False
         return True
+
+    def remind(self, task: str, args: list[Any], queue: str) -> bool:
+        """Sends what the sweep finds waiting, the same at most every few seconds: nobody may be there to take it."""
+        key = (task, *map(str, args))
+        with self._lock:
+            instant = self._clock()
+            self._reminded = {known: until for known, until in self._reminded.items() if until > instant}
+            if key in self._reminded:
+                return False
+            self._reminded[key] = instant + REMIND_EVERY_S
+        return self.send(task, args, queue)
 
     def _note(self, error: Exception) -> None:
         with self._lock:
@@ -121,8 +134,8 @@ def _sender(settings: Settings) -> Sender:
     return Sender(settings)
 
 
-def _send(settings: Settings | None, task: str, args: list[Any], queue: str) -> bool:
-    return _sender(settings or get_settings()).send(task, args, queue)
+def _send(settings: Settings | None, task: str, args: list[Any], queue: str) -> None:
+    _sender(settings or get_settings()).send(task, args, queue)
 
 
 def nudge_schedule(settings: Settings | None = None) -> None:
@@ -133,6 +146,11 @@ def nudge_schedule(settings: Settings | None = None) -> None:
 def nudge_preflight(job_id: str, settings: Settings | None = None) -> None:
     """A job waits to be checked."""
     _send(settings, PREFLIGHT, [job_id], CONTROL_QUEUE)
+
+
+def remind_preflight(job_id: str, settings: Settings | None = None) -> None:
+    """The same from the sweep, which comes by every few seconds."""
+    _sender(settings or get_settings()).remind(PREFLIGHT, [job_id], CONTROL_QUEUE)
 
 
 def nudge_node(node_name: str, settings: Settings | None = None) -> None:

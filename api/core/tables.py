@@ -334,3 +334,4 @@ class Lease(Base):
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
     holder: Mapped[str] = mapped_column(String(200))
     until: Mapped[datetime]
+    since: Mapped[datetime] = mapped_column(doc="Held without a gap from then on, by one holder or several.")

@@ -143,6 +143,7 @@ def _leases() -> None:
         sa.Column("name", sa.String(length=40), nullable=False),
         sa.Column("holder", sa.String(length=200), nullable=False),
         sa.Column("until", INSTANT, nullable=False),
+        sa.Column("since", INSTANT, nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
     )
 
