@@ -43,6 +43,7 @@ class Parts:
     storage: Storage
     follower: Follower
     actors: dict[str, tuple[float, Actor]] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
 
 
 def parts_of(request: Request) -> Parts:

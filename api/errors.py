@@ -12,13 +12,15 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from api.core import errors
+from api.core.specs import detail_of
+from trainer_core.problems import from_validation_error
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +103,24 @@ async def _of_the_database(request: Request, error: Exception) -> JSONResponse:
 async def _of_validation(request: Request, error: Exception) -> JSONResponse:
     """Bad parameters and bodies: every fault with the path of its key, the first one also on top."""
     assert isinstance(error, RequestValidationError)
-    faults = [_fault(item) for item in error.errors()]
+    faults = _body_faults(request, error) or [_fault(item) for item in error.errors()]
     first = faults[0]
     return answer(422, first["code"], first["message"], param=first["param"], details=faults)
+
+
+def _body_faults(request: Request, error: RequestValidationError) -> list[dict[str, Any]]:
+    """Faults of a JSON body, with the names that are valid: looked at once more by the model itself, which knows them.
+
+    Empty when the fault is elsewhere, or is the body as a whole.
+    """
+    model = _body_model(request.scope["endpoint"])
+    if model is None or any(item["loc"][0] != "body" for item in error.errors()):
+        return []
+    try:
+        model.model_validate(error.body)
+    except ValidationError as invalid:
+        return [detail_of(problem) for problem in from_validation_error(invalid, model) if problem.param]
+    return []
 
 
 def _fault(item: dict[str, Any]) -> dict[str, Any]:
@@ -116,6 +133,8 @@ def _fault(item: dict[str, Any]) -> dict[str, Any]:
 def _body_model(endpoint: Any) -> type[BaseModel] | None:
     """The model of an endpoint's JSON body, which knows the names that are valid."""
     for parameter in inspect.signature(endpoint, eval_str=True).parameters.values():
-        if inspect.isclass(parameter.annotation) and issubclass(parameter.annotation, BaseModel):
-            return parameter.annotation
+        # Annotated[Model, Body(...)] is opened; everything else stands for itself.
+        annotation = getattr(parameter.annotation, "__origin__", parameter.annotation)
+        if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+            return annotation
     return None

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from trainer_core.contract import Columns, Frozen, LoraAdapter, ParallelSpec, Retention
 from trainer_core.data.report import TrainFormat
 from trainer_core.numbers import OpenFraction, PositiveWholeNumber, WholeNumber, as_whole
+from trainer_core.problems import Problem
 
 MAX_LABELS = 64
 
@@ -156,6 +157,9 @@ class Resolved(Frozen):
     training: dict[str, Any] = Field(description="Training options with the service's defaults, names translated.")
     parallel: ParallelSpec = Field(description="`strategy` is ddp or deepspeed, never auto.")
     deepspeed: dict[str, Any] | None = Field(default=None, description="The DeepSpeed configuration; null with ddp.")
+    device: Literal["cpu", "cuda"] = Field(
+        default="cpu", description="The kind of device the options were checked for."
+    )
     seed: int = 42
     metric_for_best: str
     greater_is_better: bool
@@ -165,3 +169,8 @@ class Resolved(Frozen):
     global_batch_size: int
     start: ResolvedStart | None = None
     notes: list[str] = Field(default_factory=list, description="What was translated, defaulted or rounded.")
+
+
+def detail_of(problem: Problem) -> dict[str, str | None]:
+    """A problem with a body as one entry of an error's `details`."""
+    return {"param": problem.param, "message": str(problem), "code": problem.code, "hint": problem.hint}

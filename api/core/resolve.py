@@ -1,0 +1,179 @@
+"""From the body of a job to what its run will really use, or every reason why it cannot run, all at once.
+
+Everything that can be known without the model's weights or a device is settled here. Reads rows, writes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from api.core.chosen import count_rows, find_dataset, find_model, format_of, resolved_model, resolved_rows, with_ids
+from api.core.errors import Invalid
+from api.core.settings import Settings
+from api.core.specs import ContinueFrom, JobSpec, Resolved, ResolvedData, detail_of
+from api.core.starts import check_start, find_start
+from api.core.tables import Device
+from trainer_core import arguments
+from trainer_core.contract import ParallelSpec
+from trainer_core.problems import OptionsInvalid, Problem
+from trainer_core.steps import StepPlan, plan_steps
+
+DeviceKind = Literal["cpu", "cuda"]
+Strategy = Literal["ddp", "deepspeed"]
+
+DEFAULT_SEED = 42
+BODY_ORDER = ("name", "model", "method", "dataset", "adapter", "training", "parallel", "labels", "continue_from")
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A body that can run: datasets named by id, and what it was resolved to."""
+
+    spec: JobSpec
+    resolved: Resolved
+
+
+def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
+    """Raises Invalid with every fault in the order of the body, the first one also on top."""
+    problems: list[Problem] = []
+    model = find_model(session, spec.model, problems)
+    train = find_dataset(session, "train", spec.dataset.train, problems)
+    evaluated = find_dataset(session, "eval", spec.dataset.eval, problems) if spec.dataset.eval else None
+    rows_format = format_of(spec.dataset, train, evaluated, problems)
+    n_train, n_eval = count_rows(spec.dataset, train, evaluated, problems)
+    device, strategy = _device(session), strategy_of(spec.parallel)
+    options = _options(spec, device, strategy, problems)
+    parallel, deepspeed = _parallel(spec.parallel, strategy, options, device, problems)
+    plan = _plan(spec, n_train, options, problems) if options and train else None
+    if problems or model is None or train is None or rows_format is None or options is None or plan is None:
+        raise refused(problems)
+    data = ResolvedData(
+        train=resolved_rows(train),
+        eval=resolved_rows(evaluated) if evaluated else None,
+        format=rows_format,
+        n_train_rows=n_train,
+        n_eval_rows=n_eval,
+        **{name: getattr(spec.dataset, name) for name in ("eval_fraction", "columns", "render", "max_length")},
+    )
+    resolved = Resolved(
+        model=resolved_model(model, settings),
+        data=data,
+        adapter=spec.adapter,
+        training=options.values,
+        parallel=parallel,
+        deepspeed=deepspeed,
+        device=device,
+        seed=DEFAULT_SEED if options.seed is None else options.seed,
+        metric_for_best=options.metric_for_best,
+        greater_is_better=options.greater_is_better,
+        planned_steps=plan.total_steps,
+        steps_per_epoch=plan.steps_per_epoch,
+        global_batch_size=plan.global_batch,
+        notes=[*options.notes, *plan.notes],
+    )
+    if spec.continue_from is not None:
+        resolved = _started(session, spec.continue_from, resolved)
+    return Accepted(with_ids(spec, train, evaluated), resolved)
+
+
+def strategy_of(parallel: ParallelSpec) -> Strategy:
+    """What `auto` stands for: DeepSpeed as soon as anything of it is asked for, else DDP."""
+    if parallel.strategy != "auto":
+        return parallel.strategy
+    asks = parallel.zero_stage is not None or parallel.offload != "none" or parallel.deepspeed
+    return "deepspeed" if asks else "ddp"
+
+
+def refused(problems: list[Problem]) -> Invalid:
+    """All problems as one error, in the order of the body."""
+    ordered = sorted(problems, key=lambda problem: _place(problem.param))
+    details = [detail_of(problem) for problem in ordered]
+    first = ordered[0]
+    return Invalid(str(first), code=first.code, param=first.param, details=details)
+
+
+def _place(param: str) -> int:
+    head = param.partition(".")[0].partition("[")[0]
+    return BODY_ORDER.index(head) if head in BODY_ORDER else len(BODY_ORDER)
+
+
+def _device(session: Session) -> DeviceKind:
+    """CUDA as soon as a node has it: that is where a job will run."""
+    has_cuda = session.scalar(select(Device.kind).where(Device.kind == "cuda", Device.is_present.is_(True)).limit(1))
+    return "cuda" if has_cuda else "cpu"
+
+
+def _options(
+    spec: JobSpec, device: DeviceKind, strategy: Strategy, problems: list[Problem]
+) -> arguments.Resolved | None:
+    has_eval = spec.dataset.eval is not None or spec.dataset.eval_fraction is not None
+    try:
+        return arguments.resolve(
+            spec.training, has_eval=has_eval, device=device, adapter=spec.adapter is not None, strategy=strategy
+        )
+    except OptionsInvalid as invalid:
+        problems += invalid.problems
+        return None
+
+
+def _parallel(
+    asked: ParallelSpec,
+    strategy: Strategy,
+    options: arguments.Resolved | None,
+    device: DeviceKind,
+    problems: list[Problem],
+) -> tuple[ParallelSpec, dict[str, Any] | None]:
+    """The processes with `auto` settled, and DeepSpeed's whole configuration."""
+    parallel = asked.model_copy(update={"strategy": strategy})
+    if strategy == "ddp":
+        for name, given in (
+            ("zero_stage", parallel.zero_stage is not None),
+            ("offload", parallel.offload != "none"),
+            ("deepspeed", bool(parallel.deepspeed)),
+            ("launcher", parallel.launcher == "deepspeed"),
+        ):
+            if given:
+                message = "belongs to DeepSpeed, and this job runs under plain data parallelism"
+                hint = "Set parallel.strategy to deepspeed, or leave it out."
+                problems.append(Problem(f"parallel.{name}", message, "conflict", hint))
+        return parallel, None
+    if parallel.zero_stage is None:
+        parallel = parallel.model_copy(update={"zero_stage": 2})
+    try:
+        return parallel, None
+    except OptionsInvalid as invalid:
+        problems += invalid.problems
+        return parallel, None
+
+
+def _plan(spec: JobSpec, n_train: int, options: arguments.Resolved, problems: list[Problem]) -> StepPlan | None:
+    values = options.values
+    try:
+        return plan_steps(
+            n_rows=n_train,
+            n_processes=spec.parallel.n_processes,
+            per_device_batch=values["per_device_train_batch_size"],
+            accumulation=values["gradient_accumulation_steps"],
+            epochs=values["num_train_epochs"],
+            max_steps=values.get("max_steps"),
+            drop_last=bool(values.get("dataloader_drop_last", False)),
+            warmup=values.get("warmup_steps", 0),
+        )
+    except OptionsInvalid as invalid:
+        problems += invalid.problems
+        return None
+
+
+def _started(session: Session, wanted: ContinueFrom, resolved: Resolved) -> Resolved:
+    """The same with the checkpoint it starts from. Raises Invalid with everything that keeps it from that."""
+    found = find_start(session, wanted)
+    if isinstance(found, Problem):
+        raise refused([found])
+    start, manifest, old = found
+    if problems := list(check_start(resolved, start, manifest, old)):
+        raise refused(problems)
+    return resolved.model_copy(update={"start": start})
