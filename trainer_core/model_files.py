@@ -1,0 +1,68 @@
+"""What a base model's files say before any weight is read: config.json, safetensors there or not. Torch-free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from trainer_core.contract import CauseCode, ModelSource
+from trainer_core.faults import Fault
+
+LENGTH_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
+ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct")
+
+
+def read_model_config(source: ModelSource) -> dict[str, Any]:
+    """config.json as it stands. Raises Fault(MODEL_UNAVAILABLE) without one, or without safetensors in a folder."""
+    folder = Path(source.source)
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(
+            source.source, revision=source.revision, local_files_only=folder.is_absolute()
+        )
+    except (OSError, ValueError) as error:
+        raise _unavailable(
+            source, f"its config.json cannot be read ({str(error).strip().splitlines()[0][:200]})"
+        ) from error
+    if "model_type" not in config:
+        raise _unavailable(source, "its config.json names no model_type")
+    if folder.is_absolute() and not any(folder.glob("*.safetensors")):
+        raise _unavailable(source, "its folder holds no safetensors weights")
+    return config
+
+
+def check_fit(config: dict[str, Any], n_tokens: int, longest: int) -> list[str]:
+    """Notes on how tokenizer and rows fit the model. Raises Fault(CONFIG_INVALID) where training would fail on it.
+
+    n_tokens is the size of the tokenizer's vocabulary, longest the tokens of the longest sequence.
+    """
+    text_config = config.get("text_config") or config
+    n_rows = text_config.get("vocab_size")
+    if n_rows is not None and n_tokens > n_rows:
+        raise Fault(
+            CauseCode.CONFIG_INVALID,
+            f"The tokenizer has {n_tokens} tokens and the model has embeddings for {n_rows}.",
+            hint="Register a model whose embeddings were resized for its tokenizer.",
+            param="model",
+        )
+    limit = next((text_config[key] for key in LENGTH_KEYS if text_config.get(key)), None)
+    if limit is None or longest <= limit:
+        return []
+    if not any(key in text_config for key in ROPE_KEYS):
+        raise Fault(
+            CauseCode.CONFIG_INVALID,
+            f"The longest row has {longest} tokens and the model has positions for {limit}.",
+            hint=f"Set dataset.max_length to {limit} or less.",
+            param="dataset.max_length",
+        )
+    return [f"The longest row has {longest} tokens; the model was made for {limit} and may do worse beyond them."]
+
+
+def _unavailable(source: ModelSource, what: str) -> Fault:
+    return Fault(
+        CauseCode.MODEL_UNAVAILABLE,
+        f"The model {source.name} cannot be loaded: {what}.",
+        hint="A model needs config.json, tokenizer.json and safetensors weights in one folder, or a hub id.",
+        param="model",
+    )
