@@ -21,8 +21,8 @@ def quoted(text: str, limit: int = MAX_QUOTED) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` as something UTF-8 can hold: halves of surrogate pairs become visible escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    """`text` as UTF-8 and PostgreSQL can hold it: halves of surrogate pairs and zero characters become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\u0000")
 
 
 class RowFault(Exception):

@@ -142,7 +142,7 @@ class _Normaliser:
         for name, value in row.items():
             types = self._columns.get(name)
             if types is None:
-                if len(self._columns) >= MAX_COLUMNS or len(name) > MAX_COLUMN_NAME:
+                if len(self._columns) >= MAX_COLUMNS or len(name) > MAX_COLUMN_NAME or "\0" in name:
                     self._has_more_columns = True
                     continue
                 types = self._columns[name] = set()
@@ -180,7 +180,8 @@ class _Normaliser:
             names = ", ".join(printable(name[:60]) for name in sorted(self._ignored_keys)[:10])
             notes.append(f"keys of messages that are ignored: {names}")
         if self._has_more_columns:
-            notes.append(f"only {MAX_COLUMNS} columns with names of up to {MAX_COLUMN_NAME} characters are listed")
+            limits = f"{MAX_COLUMNS} columns, names of {MAX_COLUMN_NAME} characters, none of them zero"
+            notes.append(f"not all columns are listed; the limits are {limits}")
         return notes
 
 

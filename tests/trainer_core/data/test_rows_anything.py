@@ -84,6 +84,8 @@ BAD = [
     b'[{"text": "t"},\n{"text": 1},\n {"text": "it\x92s"}]',
     b'[{"text": "t"},\n{"text": "\\ud83d"}\n, {"text": "t",}]',
     b'[{"text": "t"} \n, \n]',
+    b'[{"text": "\xc3\xa9\xc3"}]',
+    b'[123, {"text": "t"}]',
     b'[{"text": 1},\n{"text": "t"}\n\n] \x92',
     b'[{"text": 1},\n{"text": "t",}, \x92',
     b'{"text":"t"}\n{"text":"it\x92s"}\n\n{"text":1}\n{"text":"cut',

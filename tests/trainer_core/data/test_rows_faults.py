@@ -168,6 +168,26 @@ def test_rows_before_the_first_that_fits_are_named_too(tmp_path: Path) -> None:
     assert "prompt_completion" in refusal.problems[0].message
 
 
+def test_many_rows_that_fit_nothing_are_listed_up_to_twenty(tmp_path: Path) -> None:
+    lines = ['{"question":"q"}'] * 15 + [GOOD] + ['{"question":"q"}'] * 15
+    refusal = refused(tmp_path, "\n".join(lines).encode())
+    assert refusal.n_problems == 30
+    assert [problem.line for problem in refusal.problems] == [*range(1, 16), *range(17, 22)]
+
+
+def test_odd_column_names_are_kept_but_not_listed(tmp_path: Path) -> None:
+    """PostgreSQL stores the report, and cannot store a zero character."""
+    row = {"text": "a\0b", "n\0": 1, "x" * 300: 2, "ok": 3}
+    report, rows = put(tmp_path, json.dumps(row).encode())
+    assert rows == [row]
+    assert list(report.columns) == ["text", "ok"]
+    assert "not all columns" in report.notes[0]
+    message = {"role": "user", "content": "u", "k\0": 1}
+    chat = {"messages": [message, {"role": "assistant", "content": "a"}]}
+    report, _ = put(tmp_path, json.dumps(chat).encode())
+    assert report.notes == ["keys of messages that are ignored: k\\u0000"]
+
+
 def test_extra_columns_do_not_matter(tmp_path: Path) -> None:
     content = (
         '{"prompt":"p","completion":"c","id":18446744073709552000,"score":NaN,"x":[Infinity,{"y":-Infinity}],"z":1e400}\n'
