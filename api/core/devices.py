@@ -11,6 +11,8 @@ from api.core.db import now
 from api.core.states import AttemptState
 from api.core.tables import Attempt, Device
 
+NEVER_LAUNCHED = {"result": "stopped", "exit_code": None, "signal": None, "cause": None}
+
 
 def take(session: Session, attempt_id: str, node_id: str, indexes: Sequence[int]) -> bool:
     """Gives the devices to the attempt: all of them, or none and False where any is taken or gone."""
@@ -38,6 +40,8 @@ def take(session: Session, attempt_id: str, node_id: str, indexes: Sequence[int]
 
 def free(session: Session, attempt_id: str) -> None:
     """Gives back every device of the attempt."""
+    held = select(Device.index).where(Device.attempt_id == attempt_id).order_by(Device.node_id, Device.index)
+    session.scalars(held.with_for_update()).all()
     session.execute(
         update(Device)
         .where(Device.attempt_id == attempt_id)
@@ -46,12 +50,12 @@ def free(session: Session, attempt_id: str) -> None:
     )
 
 
-def take_back_placed(session: Session, job_id: str, reason: str) -> bool:
+def take_back_placed(session: Session, job_id: str) -> bool:
     """Ends the job's attempt if nobody has launched it yet, and frees its devices. False: there is no such attempt."""
     ended = session.scalars(
         update(Attempt)
         .where(Attempt.job_id == job_id, Attempt.state == AttemptState.PLACED.value)
-        .values(state=AttemptState.ENDED.value, ended_at=now(), outcome={"result": "stopped", "reason": reason})
+        .values(state=AttemptState.ENDED.value, ended_at=now(), outcome=NEVER_LAUNCHED)
         .returning(Attempt.id)
         .execution_options(synchronize_session=False)
     ).all()

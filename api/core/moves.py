@@ -91,7 +91,7 @@ def request_cancel(session: Session, job_id: str) -> Job:
     Raises NotFound, and Conflict with code `already_finished` in a terminal state.
     """
     # Attempt before job, as everywhere: a second order of locks would be a deadlock.
-    was_unlaunched = take_back_placed(session, job_id, reason="cancelled before it was launched")
+    was_unlaunched = take_back_placed(session, job_id)
     asked = NewEvent("cancel_requested", "Cancelling: the run was asked to stop")
     done = NewEvent("cancelled", "Cancelled")
     while True:

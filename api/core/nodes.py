@@ -72,6 +72,7 @@ def register(
 
 
 def _bring_devices(session: Session, node_id: str, found: Sequence[DeviceFact]) -> None:
+    found = sorted(found, key=lambda fact: fact.index)  # one order of locks for everybody
     rows = [{"node_id": node_id, "is_present": True, **fact.model_dump()} for fact in found]
     insert_missing(session, Device, rows)
     for fact in found:

@@ -57,12 +57,15 @@ def test_migrated_sqlite_keeps_foreign_keys_for_the_service(sqlite_url: str) -> 
     database.close()
 
 
-def test_downgrade_leaves_nothing_behind(database: Database) -> None:
+def test_downgrade_leaves_nothing_behind(empty_url: str) -> None:
+    schema.upgrade_url(empty_url)
+    database = Database(empty_url)
     with database.engine.begin() as connection:
         config = schema._config()
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
+    database.close()
 
 
 def test_processes_that_start_together_migrate_once(empty_url: str) -> None:
