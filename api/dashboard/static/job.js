@@ -1,5 +1,6 @@
 // The job page, live: one stream for events, metrics and logs, resumed by cursor after a cut line or a closed lid.
 import uPlot from "/static/vendor/uplot-1.6.32/uPlot.esm.js";
+import { call, show } from "/static/api.js";
 
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const cursors = { event: 0, metric: 0, log: facts.log_after };
@@ -105,6 +106,18 @@ function connect() {
   source.addEventListener("end", () => { source.close(); headIsStale = true; });
   source.onerror = () => { source.close(); setTimeout(connect, 1000); };
 }
+
+document.getElementById("head").addEventListener("click", async (click) => {
+  if (click.target.dataset.action !== "cancel") return;
+  click.target.disabled = true;
+  try {
+    await call("POST", `/v1/jobs/${facts.id}/cancel`);
+  } catch (error) {
+    document.getElementById("head").append(show(error));
+    return;
+  }
+  headIsStale = true;
+});
 
 connect();
 setInterval(drawAll, 250);
