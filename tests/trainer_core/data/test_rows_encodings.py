@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainer_core.data.rows import DatasetReport, Limits, UploadRefused, normalise, read_rows
+from tests.trainer_core.data.uploads import put, refused
 
 OK3 = [
     {"messages": [{"role": "user", "content": f"Grüße {n} 👩‍👩‍👧 ❤️"}, {"role": "assistant", "content": f"réponse {n}"}]}
@@ -21,21 +21,6 @@ OK3 = [
 
 def jsonl(rows: list[dict[str, Any]], **options: Any) -> str:
     return "".join(json.dumps(row, ensure_ascii=False, **options) + "\n" for row in rows)
-
-
-def put(folder: Path, content: bytes, name: str = "upload") -> tuple[DatasetReport, list[dict[str, Any]]]:
-    (folder / name).write_bytes(content)
-    report = normalise(folder / name, folder / "stored.jsonl")
-    return report, [row.value for row in read_rows(folder / "stored.jsonl")]
-
-
-def refused(folder: Path, content: bytes, limits: Limits = Limits()) -> UploadRefused:
-    (folder / "upload").write_bytes(content)
-    with pytest.raises(UploadRefused) as caught:
-        normalise(folder / "upload", folder / "stored.jsonl", limits)
-    assert sorted(path.name for path in folder.iterdir()) == ["upload"], "a refusal leaves nothing behind"
-    caught.value.message.encode("utf-8")
-    return caught.value
 
 
 PLAIN = jsonl(OK3).encode()
