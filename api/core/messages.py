@@ -32,7 +32,7 @@ def event_for(record: AnyRecord) -> NewEvent | None:
         level = "error"
     elif isinstance(record, Note):
         level = record.level
-    data = record.model_dump(mode="json", exclude={"seq", "at", "type"})
+    data = record.model_dump(exclude={"seq", "at", "type"})
     return NewEvent(record.type, _words(record), level=level, data=_trimmed(data), at=record.at, seq=record.seq)
 
 

@@ -29,6 +29,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from api.core.db import now
 
 Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+# Figures and digests must come back exactly as they went in: JSONB makes numerics of floats and sorts keys.
+ExactJson = JSON(none_as_null=True)
 BigInt = BigInteger().with_variant(Integer(), "sqlite")
 
 
@@ -149,7 +151,7 @@ class Job(Base):
     epoch: Mapped[float | None]
     eta_s: Mapped[float | None] = mapped_column(doc="Seconds of training left, as of progressed_at.")
     progressed_at: Mapped[datetime | None]
-    latest: Mapped[dict[str, Any]] = mapped_column(default=dict, doc="Newest value of each metric.")
+    latest: Mapped[dict[str, Any]] = mapped_column(ExactJson, default=dict, doc="Newest value of each metric.")
     best_step: Mapped[int | None]
     best_value: Mapped[float | None]
     last_event_n: Mapped[int] = mapped_column(default=0, doc="Cursor of the newest event; gap-free within the job.")
@@ -266,7 +268,7 @@ class MetricRow(Base):
     kind: Mapped[str] = mapped_column(String(10), doc="train or eval")
     step: Mapped[int]
     epoch: Mapped[float | None]
-    values: Mapped[dict[str, Any]]
+    values: Mapped[dict[str, Any]] = mapped_column(ExactJson)
     is_superseded: Mapped[bool] = mapped_column(Boolean, default=False, doc="A later attempt did this step again.")
 
 
@@ -294,10 +296,10 @@ class Checkpoint(Base):
     step: Mapped[int]
     epoch: Mapped[float | None]
     storage_prefix: Mapped[str] = mapped_column(String(255))
-    manifest: Mapped[dict[str, Any]]
+    manifest: Mapped[dict[str, Any]] = mapped_column(ExactJson)
     manifest_sha256: Mapped[str] = mapped_column(String(64))
     size_bytes: Mapped[int]
-    metrics: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    metrics: Mapped[dict[str, Any]] = mapped_column(ExactJson, default=dict)
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 

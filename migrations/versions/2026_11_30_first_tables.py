@@ -12,6 +12,7 @@ branch_labels = None
 depends_on = None
 
 JSON = sa.JSON(none_as_null=True).with_variant(postgresql.JSONB(none_as_null=True), "postgresql")
+EXACT_JSON = sa.JSON(none_as_null=True)
 BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 INSTANT = sa.DateTime(timezone=True)
 
@@ -116,7 +117,7 @@ def _jobs() -> None:
         sa.Column("epoch", sa.Double(), nullable=True),
         sa.Column("eta_s", sa.Double(), nullable=True),
         sa.Column("progressed_at", INSTANT, nullable=True),
-        sa.Column("latest", JSON, nullable=False),
+        sa.Column("latest", EXACT_JSON, nullable=False),
         sa.Column("best_step", BIG, nullable=True),
         sa.Column("best_value", sa.Double(), nullable=True),
         sa.Column("last_event_n", BIG, nullable=False),
@@ -243,10 +244,10 @@ def _checkpoints() -> None:
         sa.Column("step", BIG, nullable=False),
         sa.Column("epoch", sa.Double(), nullable=True),
         sa.Column("storage_prefix", sa.String(length=255), nullable=False),
-        sa.Column("manifest", JSON, nullable=False),
+        sa.Column("manifest", EXACT_JSON, nullable=False),
         sa.Column("manifest_sha256", sa.String(length=64), nullable=False),
         sa.Column("size_bytes", BIG, nullable=False),
-        sa.Column("metrics", JSON, nullable=False),
+        sa.Column("metrics", EXACT_JSON, nullable=False),
         sa.Column("created_at", INSTANT, nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_checkpoints_job_id_jobs")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_checkpoints")),
@@ -322,7 +323,7 @@ def _metrics() -> None:
         sa.Column("kind", sa.String(length=10), nullable=False),
         sa.Column("step", BIG, nullable=False),
         sa.Column("epoch", sa.Double(), nullable=True),
-        sa.Column("values", JSON, nullable=False),
+        sa.Column("values", EXACT_JSON, nullable=False),
         sa.Column("is_superseded", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_metrics_job_id_jobs")),
         sa.PrimaryKeyConstraint("job_id", "n", name=op.f("pk_metrics")),
