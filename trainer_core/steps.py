@@ -95,8 +95,8 @@ def _notes(
         )
     if batches < accumulation:
         notes.append(
-            f"gradient_accumulation_steps is {accumulation}, but an epoch has {batches} batches a process: each step sums "
-            f"{batches}."
+            f"gradient_accumulation_steps is {accumulation}, but an epoch has {batches} batches a process: each "
+            f"step sums {batches}."
         )
     elif batches % accumulation:
         notes.append(f"The last step of each epoch sums {batches % accumulation} batches instead of {accumulation}.")
