@@ -125,7 +125,7 @@ def _body_faults(request: Request, error: RequestValidationError) -> list[dict[s
 
 def _fault(item: dict[str, Any]) -> dict[str, Any]:
     where, *path = item["loc"]
-    param = ".".join(str(part) for part in path) or None
+    param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".") or None
     return {"param": param, "message": f"{param or where}: {item['msg']}", "code": "invalid", "hint": None}
 
 

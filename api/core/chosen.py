@@ -35,7 +35,11 @@ def find_dataset(session: Session, part: str, wanted: str, problems: list[Proble
             message = "there is no such dataset, or it was deleted"
             problems.append(Problem(f"dataset.{part}", message, "not_found", found=show(wanted)))
             return None
-    listed = select(Dataset.name, Dataset.id).where(Dataset.deleted_at.is_(None)).order_by(Dataset.id.desc())
+    listed = (
+        select(Dataset.name, Dataset.id)
+        .where(Dataset.deleted_at.is_(None))
+        .order_by(Dataset.created_at.desc(), Dataset.id.desc())
+    )
     named = session.execute(listed.where(Dataset.name == wanted).limit(1)).first()
     if named is not None:
         return datasets.get(session, named.id, for_use=True)

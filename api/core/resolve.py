@@ -6,7 +6,7 @@ Everything that can be known without the model's weights or a device is settled 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -17,13 +17,13 @@ from api.core.settings import Settings
 from api.core.specs import ContinueFrom, JobSpec, Resolved, ResolvedData, detail_of
 from api.core.starts import check_start, find_start
 from api.core.tables import Device
-from trainer_core import arguments
+from trainer_core import arguments, zero
 from trainer_core.contract import ParallelSpec
 from trainer_core.problems import OptionsInvalid, Problem
 from trainer_core.steps import StepPlan, plan_steps
+from trainer_core.zero_owners import strategy_of
 
 DeviceKind = Literal["cpu", "cuda"]
-Strategy = Literal["ddp", "deepspeed"]
 
 DEFAULT_SEED = 42
 BODY_ORDER = ("name", "model", "method", "dataset", "adapter", "training", "parallel", "labels", "continue_from")
@@ -45,11 +45,11 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
     evaluated = find_dataset(session, "eval", spec.dataset.eval, problems) if spec.dataset.eval else None
     rows_format = format_of(spec.dataset, train, evaluated, problems)
     n_train, n_eval = count_rows(spec.dataset, train, evaluated, problems)
-    device, strategy = _device(session), strategy_of(spec.parallel)
-    options = _options(spec, device, strategy, problems)
-    parallel, deepspeed = _parallel(spec.parallel, strategy, options, device, problems)
+    device = _device(session)
+    options = _options(spec, device, problems)
+    spread = _spread(spec.parallel, options, device, problems)
     plan = _plan(spec, n_train, options, problems) if options and train else None
-    if problems or model is None or train is None or rows_format is None or options is None or plan is None:
+    if problems or not (model and train and rows_format and options and spread and plan):
         raise refused(problems)
     data = ResolvedData(
         train=resolved_rows(train),
@@ -64,8 +64,8 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
         data=data,
         adapter=spec.adapter,
         training=options.values,
-        parallel=parallel,
-        deepspeed=deepspeed,
+        parallel=spec.parallel.model_copy(update={"strategy": spread.strategy, "zero_stage": spread.stage}),
+        deepspeed=spread.config or None,
         device=device,
         seed=DEFAULT_SEED if options.seed is None else options.seed,
         metric_for_best=options.metric_for_best,
@@ -73,19 +73,11 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
         planned_steps=plan.total_steps,
         steps_per_epoch=plan.steps_per_epoch,
         global_batch_size=plan.global_batch,
-        notes=[*options.notes, *plan.notes],
+        notes=[*options.notes, *spread.notes, *plan.notes],
     )
     if spec.continue_from is not None:
         resolved = _started(session, spec.continue_from, resolved)
     return Accepted(with_ids(spec, train, evaluated), resolved)
-
-
-def strategy_of(parallel: ParallelSpec) -> Strategy:
-    """What `auto` stands for: DeepSpeed as soon as anything of it is asked for, else DDP."""
-    if parallel.strategy != "auto":
-        return parallel.strategy
-    asks = parallel.zero_stage is not None or parallel.offload != "none" or parallel.deepspeed
-    return "deepspeed" if asks else "ddp"
 
 
 def refused(problems: list[Problem]) -> Invalid:
@@ -107,47 +99,32 @@ def _device(session: Session) -> DeviceKind:
     return "cuda" if has_cuda else "cpu"
 
 
-def _options(
-    spec: JobSpec, device: DeviceKind, strategy: Strategy, problems: list[Problem]
-) -> arguments.Resolved | None:
+def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> arguments.Resolved | None:
     has_eval = spec.dataset.eval is not None or spec.dataset.eval_fraction is not None
     try:
         return arguments.resolve(
-            spec.training, has_eval=has_eval, device=device, adapter=spec.adapter is not None, strategy=strategy
+            spec.training,
+            has_eval=has_eval,
+            device=device,
+            adapter=spec.adapter is not None,
+            strategy=strategy_of(spec.parallel),
         )
     except OptionsInvalid as invalid:
         problems += invalid.problems
         return None
 
 
-def _parallel(
-    asked: ParallelSpec,
-    strategy: Strategy,
-    options: arguments.Resolved | None,
-    device: DeviceKind,
-    problems: list[Problem],
-) -> tuple[ParallelSpec, dict[str, Any] | None]:
-    """The processes with `auto` settled, and DeepSpeed's whole configuration."""
-    parallel = asked.model_copy(update={"strategy": strategy})
-    if strategy == "ddp":
-        for name, given in (
-            ("zero_stage", parallel.zero_stage is not None),
-            ("offload", parallel.offload != "none"),
-            ("deepspeed", bool(parallel.deepspeed)),
-            ("launcher", parallel.launcher == "deepspeed"),
-        ):
-            if given:
-                message = "belongs to DeepSpeed, and this job runs under plain data parallelism"
-                hint = "Set parallel.strategy to deepspeed, or leave it out."
-                problems.append(Problem(f"parallel.{name}", message, "conflict", hint))
-        return parallel, None
-    if parallel.zero_stage is None:
-        parallel = parallel.model_copy(update={"zero_stage": 2})
+def _spread(
+    parallel: ParallelSpec, options: arguments.Resolved | None, device: DeviceKind, problems: list[Problem]
+) -> zero.ZeroPlan | None:
+    """How the run is spread over its processes, with DeepSpeed's whole configuration."""
     try:
-        return parallel, None
+        return zero.check(parallel, options.values if options else {}, device)
     except OptionsInvalid as invalid:
-        problems += invalid.problems
-        return parallel, None
+        # Without the job's own numbers the block cannot be compared with them; everything else in it can be judged.
+        is_clash = [one.code == "conflict" and one.param.startswith("parallel.deepspeed") for one in invalid.problems]
+        problems += [one for one, clash in zip(invalid.problems, is_clash, strict=True) if options or not clash]
+        return None
 
 
 def _plan(spec: JobSpec, n_train: int, options: arguments.Resolved, problems: list[Problem]) -> StepPlan | None:
