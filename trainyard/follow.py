@@ -39,9 +39,12 @@ def follow_job(client: Client, job_id: str) -> dict[str, Any]:
 
 def _print_new_events(client: Client, progress: Progress, job_id: str, seen: int) -> int:
     for event in client.events(job_id, after=seen):
-        colour = {"warning": "yellow", "error": "red"}.get(event["level"], "dim")
-        progress.console.print(f"[{colour}]{event['at'][11:19]}[/{colour}] {escape(event['message'])}")
         seen = event["n"]
+        if event["kind"] == "phase":
+            continue  # the bar says it
+        colour = {"warning": "yellow", "error": "red"}.get(event["level"], "dim")
+        line = f"[{colour}]{event['at'][11:19]}[/{colour}] {escape(event['message'])}"
+        progress.console.print(line, soft_wrap=True)
     return seen
 
 

@@ -16,6 +16,7 @@ from trainyard.errors import ApiError, ClientError
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
+FIGURES = ("loss", "eval_loss", "learning_rate", "grad_norm", "tokens_per_second")
 COLOURS = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "cancelling": "yellow"}
 
 
@@ -47,14 +48,20 @@ def print_job(job: dict[str, Any]) -> None:
         ("steps", f"{job.get('step', 0)} of {job['planned_steps']}" if job.get("planned_steps") else None),
         ("time left", duration(job.get("eta_s"))),
         ("best", best_text(job)),
-        ("latest", "  ".join(f"{name} {number(value)}" for name, value in (job.get("latest") or {}).items())),
+        ("latest", "  ".join(f"{name} {number(value)}" for name, value in shown_figures(job).items())),
         ("created", ago(job.get("created_at"))),
         ("finished", ago(job.get("finished_at"))),
     ]
     for name, value in facts:
         if value:
-            out.print(f"  {name:<10} {escape(str(value))}")
+            out.print(f"  {name:<10} {escape(str(value))}", soft_wrap=True)
     print_cause(job)
+
+
+def shown_figures(job: dict[str, Any]) -> dict[str, Any]:
+    """The newest figures people look at; the rest are in the metrics."""
+    latest = job.get("latest") or {}
+    return {name: latest[name] for name in FIGURES if name in latest}
 
 
 def print_cause(job: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ END = b"event: end\n"
 WAITING_CHUNKS = 64  # a slow reader holds its own feeds back, nobody else's
 
 
-@router.get("/jobs/{job_id}/stream", response_class=EventSourceResponse)
+@router.get("/jobs/{job_id}/stream")
 def follow_job(
     job_id: JobId,
     session: ReadSession,

@@ -42,7 +42,7 @@ def submit(
         if not follow:
             screen.print_json(job) if as_json else screen.print_job(job)
             return
-        screen.out.print(f"{job['id']}  {client.url}/jobs/{job['id']}")
+        screen.out.print(f"{job['id']}  {client.url}/jobs/{job['id']}", soft_wrap=True)
         job = follow_job(client, job["id"])
         screen.print_json(job) if as_json else screen.print_job(job)
         raise typer.Exit(0 if job["state"] == "succeeded" else 1)
