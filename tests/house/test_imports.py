@@ -51,8 +51,8 @@ def test_the_service_uses_only_the_trainers_doors() -> None:
                 assert module in TORCH_FREE, f"{file.relative_to(REPOSITORY)} imports {module}"
 
 
-def test_celery_is_imported_in_three_places() -> None:
-    doors = {"api/core/queue.py", "worker/app.py", "worker/tasks.py"}
+def test_celery_is_imported_at_its_doors_only() -> None:
+    doors = {"api/core/queue.py", "api/core/file_broker.py", "worker/app.py", "worker/tasks.py"}
     users = {
         str(file.relative_to(REPOSITORY))
         for file in sources()
