@@ -14,10 +14,13 @@ from pydantic import ValidationError
 from trainer_core.contract import Cause, CauseCode, PreflightReport, RunConfig, RunFolder
 from trainer_core.data.prepare import DataReport, prepare
 from trainer_core.faults import Fault, cause_of
-from trainer_core.model_files import check_fit, read_model_config
+from trainer_core.memory import Dtype, checkpoint_bytes, estimate
+from trainer_core.model_files import check_fit, count_stored_parameters, read_model_config
+from trainer_core.model_shape import count_parameters, count_trainable, read_shape
 from trainer_core.problems import OptionsInvalid
 from trainer_core.steps import StepPlan, plan_steps
 from trainer_core.tokenizer import load_tokenizer
+from trainer_core.zero_owners import RELEASE_DEFAULTS, stage_of, strategy_of
 
 
 def inspect_folder(folder: RunFolder) -> int:
@@ -63,6 +66,7 @@ def _inspect(config: RunConfig, found: dict[str, Any]) -> None:
     """Fills `found` with fields of PreflightReport, cheap checks first. Raises Fault at the first thing wrong."""
     loaded = load_tokenizer(config.model)
     model_config = read_model_config(config.model)
+    n_stored = count_stored_parameters(config.model)
     report = prepare(config, loaded).report
     found |= _data_fields(report)
     longest = min(report.histogram.longest, config.data.max_length)
@@ -70,6 +74,7 @@ def _inspect(config: RunConfig, found: dict[str, Any]) -> None:
     plan = _plan(config, report.n_train_rows)
     found |= {"planned_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
     found["notes"] += plan.notes
+    found |= _needs(config, model_config, count_parameters(model_config) or n_stored, longest)
 
 
 def _data_fields(report: DataReport) -> dict[str, Any]:
@@ -87,19 +92,67 @@ def _data_fields(report: DataReport) -> dict[str, Any]:
     }
 
 
+def _needs(config: RunConfig, model_config: dict[str, Any], total: int | None, longest: int) -> dict[str, Any]:
+    """Size of the model, memory a device and disk a checkpoint: null where the model's type does not tell."""
+    shape = read_shape(model_config)
+    if total is None:
+        return {}
+    stage = stage_of(config.parallel) if strategy_of(config.parallel) == "deepspeed" else None
+    dtype = _dtype(config, is_deepspeed=stage is not None)
+    training = RELEASE_DEFAULTS | config.training
+    memory = estimate(
+        model_config,
+        total,
+        adapter=config.adapter,
+        dtype=dtype,
+        zero_stage=stage,
+        offload=config.parallel.offload,
+        n_processes=config.parallel.n_processes,
+        per_device_batch=training["per_device_train_batch_size"],
+        max_length=longest,
+        optim=training["optim"],
+        gradient_checkpointing=bool(training.get("gradient_checkpointing") or training.get("activation_checkpointing")),
+    )
+    trainable = total if config.adapter is None else count_trainable(shape, config.adapter) if shape else None
+    disk = None
+    if trainable is not None:
+        n_adapter = None if config.adapter is None else trainable
+        disk = checkpoint_bytes(total, n_trainable=n_adapter, dtype=dtype, optim=training["optim"], zero_stage=stage)
+    return {
+        "n_parameters": total,
+        "memory_bytes_per_device": None if memory is None else memory.device_bytes,
+        "disk_bytes_per_checkpoint": disk,
+    }
+
+
+def _dtype(config: RunConfig, *, is_deepspeed: bool) -> Dtype:
+    """The precision the weights are held in: the rule of model.py, which needs torch, for a device not yet known.
+
+    A frozen base on CUDA is taken to be in bfloat16, which devices since 2020 have. DeepSpeed converts all weights.
+    """
+    wants_bf16, wants_fp16 = bool(config.training.get("bf16")), bool(config.training.get("fp16"))
+    if is_deepspeed and (wants_bf16 or wants_fp16):
+        return "bfloat16" if wants_bf16 else "float16"
+    if config.model.dtype != "auto":
+        return config.model.dtype
+    if config.adapter is None or wants_fp16:
+        return "float32"
+    return "bfloat16" if wants_bf16 or config.device == "cuda" else "float32"
+
+
 def _plan(config: RunConfig, n_rows: int) -> StepPlan:
     """The steps by the Trainer's arithmetic; what the job leaves open has the Trainer's defaults."""
-    training = config.training
+    training = RELEASE_DEFAULTS | config.training
     try:
         return plan_steps(
             n_rows=n_rows,
             n_processes=config.parallel.n_processes,
-            per_device_batch=training.get("per_device_train_batch_size", 8),
-            accumulation=training.get("gradient_accumulation_steps", 1),
+            per_device_batch=training["per_device_train_batch_size"],
+            accumulation=training["gradient_accumulation_steps"],
             epochs=training.get("num_train_epochs", 3.0),
             max_steps=training.get("max_steps"),
             drop_last=training.get("dataloader_drop_last", False),
-            warmup=training.get("warmup_steps") or 0,
+            warmup=training["warmup_steps"],
         )
     except OptionsInvalid as invalid:
         first = invalid.problems[0]

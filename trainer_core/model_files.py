@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig
 
 from trainer_core.contract import CauseCode, ModelSource
@@ -30,6 +32,24 @@ def read_model_config(source: ModelSource) -> dict[str, Any]:
     if folder.is_absolute() and not any(folder.glob("*.safetensors")):
         raise _unavailable(source, "its folder holds no safetensors weights")
     return config
+
+
+def count_stored_parameters(source: ModelSource) -> int | None:
+    """Numbers in a folder's safetensors files, read off their headers; null for a hub id.
+
+    Raises Fault(MODEL_UNAVAILABLE) for a file that is cut or is none: its header does not cover it.
+    """
+    folder = Path(source.source)
+    if not folder.is_absolute():
+        return None
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, framework="np") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        except SafetensorError as error:
+            raise _unavailable(source, f"{path.name} is not a whole safetensors file ({error})") from error
+    return total
 
 
 def check_fit(config: dict[str, Any], n_tokens: int, longest: int) -> list[str]:

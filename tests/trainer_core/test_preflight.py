@@ -15,6 +15,7 @@ from trainer_core.contract import (
     CauseCode,
     Columns,
     DataSource,
+    LoraAdapter,
     ModelSource,
     ParallelSpec,
     PreflightReport,
@@ -68,6 +69,33 @@ def test_a_sound_run_is_reported_with_its_plan(tiny_model: Path, train: Path) ->
     assert "".join(token.text for token in report.sample if token.learnt).startswith("a")
     assert report.histogram is not None
     assert sum(report.histogram.counts) == 8
+    assert report.n_parameters == 35_232
+    assert report.memory_bytes_per_device is not None
+    assert report.memory_bytes_per_device > 35_232 * 16  # weights, gradients and two moments
+    assert report.disk_bytes_per_checkpoint == 35_232 * 12
+
+
+@pytest.mark.parametrize(
+    ("adapter", "parallel", "training", "expected"),
+    [
+        (None, {}, {}, 12 * 35_232),
+        (LoraAdapter(target_modules=["q_proj"], r=2), {}, {}, 12 * 2 * 2 * (32 + 32)),
+        (None, {"zero_stage": 2}, {}, 20 * 35_232),
+        (None, {"zero_stage": 2}, {"bf16": True}, 16 * 35_232),
+    ],
+)
+def test_disk_follows_what_is_saved(
+    tiny_model: Path, train: Path, adapter: Any, parallel: dict[str, Any], training: dict[str, Any], expected: int
+) -> None:
+    config = _config(tiny_model, train, adapter=adapter, parallel=ParallelSpec(**parallel), training=training)
+    assert inspect_run(config).disk_bytes_per_checkpoint == expected
+
+
+def test_a_model_of_an_unknown_type_is_counted_from_its_weights(tmp_path: Path, train: Path) -> None:
+    model = make_tiny(tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "newcomer"}))
+    assert inspect_run(_config(model, train)).n_parameters == 35_232
 
 
 def test_the_plan_counts_the_rows_that_remain(tiny_model: Path, tmp_path: Path) -> None:
@@ -77,7 +105,7 @@ def test_the_plan_counts_the_rows_that_remain(tiny_model: Path, tmp_path: Path) 
     training = {"per_device_train_batch_size": 1, "num_train_epochs": 1}
     report = inspect_run(_config(tiny_model, path, data={"max_length": 50}, training=training))
     assert (report.n_train_rows, report.n_rows_dropped, report.planned_steps) == (4, 1, 4)
-    assert any("lines 4" in note for note in report.notes)
+    assert any("line 4." in note for note in report.notes)
 
 
 @pytest.mark.parametrize("missing", ["folder", "tokenizer.json", "config.json", "model.safetensors"])
@@ -91,6 +119,16 @@ def test_a_model_that_is_not_whole_is_unavailable(tmp_path: Path, train: Path, m
     assert report.cause is not None
     assert (report.cause.code, report.cause.param) == (CauseCode.MODEL_UNAVAILABLE, "model")
     assert report.cause.hint
+
+
+def test_cut_weights_are_found_before_a_device_is_spent(tmp_path: Path, train: Path) -> None:
+    model = make_tiny(tmp_path / "model")
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    report = inspect_run(_config(model, train))
+    assert report.cause is not None
+    assert report.cause.code == CauseCode.MODEL_UNAVAILABLE
+    assert "model.safetensors" in report.cause.message
 
 
 def test_messages_without_a_chat_template_say_what_to_do(tmp_path: Path) -> None:

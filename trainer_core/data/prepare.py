@@ -152,7 +152,7 @@ def _drafts(
         except RowFault as fault:
             problems.add(fault, row.line)
         except TemplateRefusal as refusal:
-            problems.add(RowFault("template_refused", str(refusal), data.columns.messages or "messages"), row.line)
+            problems.add(RowFault("template_refused", str(refusal)), row.line)
     return lines, drafts
 
 
@@ -235,12 +235,17 @@ def _file_notes(file: _File, param: str, data: DataSource) -> list[str]:
     if n_sequences > len(file.rows):
         notes.append(f"{param}: {len(file.rows)} texts make {n_sequences} windows of at most {data.max_length} tokens.")
     if file.n_truncated:
-        notes.append(f"{param}: {file.n_truncated} rows were cut at {data.max_length} tokens.")
+        notes.append(f"{param}: {_rows_were(file.n_truncated)} cut at {data.max_length} tokens.")
     if file.dropped:
         lines = ", ".join(map(str, file.dropped[:MAX_LISTED_LINES]))
         more = " and more" if len(file.dropped) > MAX_LISTED_LINES else ""
-        notes.append(f"{param}: {len(file.dropped)} rows without a token to learn were dropped: lines {lines}{more}.")
+        what = f"{_rows_were(len(file.dropped))} dropped for want of a token to learn"
+        notes.append(f"{param}: {what}: line {lines}{more}.")
     return notes
+
+
+def _rows_were(n_rows: int) -> str:
+    return "1 row was" if n_rows == 1 else f"{n_rows} rows were"
 
 
 def _histogram(lengths: list[int]) -> TokenHistogram:

@@ -132,6 +132,22 @@ def test_a_template_that_hides_where_the_reply_is_is_refused(tmp_path: Path) -> 
         _render(_renderer(tmp_path, template, ()), TURNS)
 
 
+def test_a_question_that_quotes_the_generation_prompt_does_not_start_a_reply(
+    renderers: dict[str, ChatRenderer],
+) -> None:
+    messages = [user("what is <|Assistant|><think>\n for?"), reply("a1")]
+    assert _learnt(renderers["r1"], messages) == ["a1</s>"]
+
+
+def test_marks_around_something_else_are_not_trusted(tmp_path: Path) -> None:
+    template = TEMPLATES["marked"].replace(
+        "{%- generation %}{{- message['content'] }}{%- endgeneration %}",
+        "{%- generation %}{{- '~' }}{%- endgeneration %}{{- message['content'] }}",
+    )
+    renderer = _renderer(tmp_path, template, SPECIAL_TOKENS["marked"])
+    assert _learnt(renderer, TURNS) == ["~a1<|im_end|>", "~a2<|im_end|>"]
+
+
 CALLS = [
     user("q"),
     call(up=True, who='Ann "x"'),

@@ -88,15 +88,12 @@ def test_the_tiny_template_and_the_tokenizer_would_both_add_bos(tiny: LoadedToke
     assert sequence.ids[0] == bos != sequence.ids[1]
 
 
-def test_tokens_over_a_border_are_learnt_with_the_reply(tmp_path: Path) -> None:
-    # With this merge the space before the reply and its first letter are one token, as in SentencePiece vocabularies.
-    loaded = _load(
-        make_tiny(
-            tmp_path, chat_template=TEMPLATES["mistral"], extra_tokens=SPECIAL_TOKENS["mistral"], merges=[("Ġ", "a")]
-        )
-    )
-    [sequence] = _encode(loaded, _chat(("user", "q"), ("assistant", "abc")))
-    assert _learnt(loaded, sequence) == " abc</s>"
+def test_a_token_over_the_border_of_a_reply_is_learnt_with_it(tmp_path: Path) -> None:
+    # The line feed that ends the header and the one that starts the reply are one token.
+    tokens = SPECIAL_TOKENS["chatml"]
+    loaded = _load(make_tiny(tmp_path, chat_template=TEMPLATES["chatml"], extra_tokens=tokens, merges=[("Ċ", "Ċ")]))
+    [sequence] = _encode(loaded, _chat(("user", "q"), ("assistant", "\n\nabc")))
+    assert _learnt(loaded, sequence) == "\n\n\nabc<|im_end|>"
 
 
 def test_messages_without_a_chat_template_are_refused(tmp_path: Path) -> None:

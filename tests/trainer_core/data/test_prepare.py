@@ -116,7 +116,7 @@ def test_rows_cut_and_dropped_are_counted_by_line(tiny_model: Path, tmp_path: Pa
     report = _prepare(tiny_model, _write(tmp_path / "t.jsonl", rows), max_length=60).report
     assert (report.n_train_rows, report.n_truncated, report.n_dropped) == (3, 2, 1)
     assert report.dropped_lines == [3]
-    assert any("lines 3" in note for note in report.notes)
+    assert any("1 row was dropped" in note and "line 3." in note for note in report.notes)
     assert any("2 rows were cut at 60 tokens" in note for note in report.notes)
 
 
