@@ -1,0 +1,45 @@
+"""docs/options.md shows the tables the service reads, and its words name what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainer_core.arguments_gone import REFUSED, RENAMED
+from trainer_core.arguments_table import ACCEPTED
+from trainer_core.options_doc import main, rewrite, tables
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
+
+
+def test_page_shows_the_tables_as_they_are() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert rewrite(page) == page, "run: python -m trainer_core.options_doc docs/options.md"
+
+
+def test_page_has_every_table_once() -> None:
+    assert sorted(re.findall(r"<!-- table: ([a-z-]+) -->", PAGE.read_text(encoding="utf-8"))) == sorted(tables())
+
+
+def test_every_option_has_its_row() -> None:
+    made = tables()
+    for table, names in (("accepted", ACCEPTED), ("refused", REFUSED), ("renamed", RENAMED)):
+        assert {name for name in names if f"| `{name}` |" not in made[table]} == set()
+
+
+def test_writing_replaces_an_old_table(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- table: owners -->\nold\n<!-- end -->\nafter\n")
+    main(page)
+    text = page.read_text()
+    assert "old" not in text
+    assert "`train_batch_size`" in text
+    assert text.startswith("before\n")
+    assert text.endswith("<!-- end -->\nafter\n")
+
+
+def test_unknown_mark_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        rewrite("<!-- table: nothing -->\n<!-- end -->")
