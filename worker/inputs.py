@@ -38,6 +38,12 @@ class Stored:
     mode: Literal["full", "weights"] = "full"
 
 
+def stored_start(resolved: Resolved) -> Stored | None:
+    """The other job's checkpoint that this one continues, if it does."""
+    start = resolved.start
+    return None if start is None else Stored(start.step, start.storage_prefix, start.manifest_sha256, start.mode)
+
+
 def bring_inputs(
     storage: Storage, resolved: Resolved, folder: RunFolder, own: Sequence[Stored], start: Stored | None
 ) -> Inputs:

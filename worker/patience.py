@@ -37,6 +37,10 @@ class Pace:
     def is_due(self, now_s: float) -> bool:
         return now_s >= self._due_at
 
+    def hurry(self) -> None:
+        """It is due now."""
+        self._due_at = float("-inf")
+
     def worked(self, now_s: float) -> None:
         self._backoff.worked()
         self._due_at = now_s + self._every_s

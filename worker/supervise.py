@@ -25,6 +25,7 @@ from api.core.storage import Storage
 from api.core.tables import Attempt, Checkpoint
 from trainer_core.contract import RunFolder, StopRequest
 from worker.evidence import gather
+from worker.folder import BEAT_NOW_FILE
 from worker.leader import LEADER_FILE
 from worker.outcome import judge
 from worker.patience import AWAY, Backoff, Pace
@@ -140,6 +141,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         now_s = time.monotonic()
+        if self._is_called():
+            self._paces.beat.hurry()
         self._every(self._paces.beat, self._beat)
         if not self._is_lost:
             self._every(self._paces.ship, self._ship)
@@ -165,6 +168,14 @@ class Supervisor:
             log.warning("put off by %.1f s: %s", pace.failed(now_s), error)
         else:
             pace.worked(now_s)
+
+    def _is_called(self) -> bool:
+        """Somebody has news for this run, and says so by a file."""
+        try:
+            (self._folder.root / BEAT_NOW_FILE).unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     def _beat(self) -> None:
         with self._db.session() as session:

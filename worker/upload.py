@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from api.core import attempts
 from api.core.attempts import Lost
 from api.core.db import Database
-from api.core.errors import Invalid, Unavailable
+from api.core.errors import Invalid, TrainyardError, Unavailable
 from api.core.storage import Storage
 from api.core.tables import Checkpoint
 from trainer_core.contract import (
@@ -34,7 +35,7 @@ from trainer_core.contract import (
     Manifest,
     RunFolder,
 )
-from worker.patience import AWAY, Backoff
+from worker.patience import Backoff
 from worker.plan import RunPlan
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,13 @@ class Uploader:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        try:
+            self._until_closed()
+        except Exception as error:  # the thread ends here, and the outcome will say why
+            log.exception("the uploader failed")
+            self.problem = Cause(code=CauseCode.INTERNAL, message=f"The upload failed: {type(error).__name__}: {error}")
+
+    def _until_closed(self) -> None:
         while not self.is_lost:
             if self._work:
                 self._try(self._work[0])
@@ -116,7 +124,7 @@ class Uploader:
             self.is_lost = True
         except (BrokenCheckpoint, Invalid) as error:
             self._skip(str(error))
-        except (*AWAY, Unavailable, OSError) as error:
+        except (SQLAlchemyError, TrainyardError, OSError) as error:
             self.problem = _cause_of(error)
             log.warning("upload failed, will be tried again: %s", error)
             if self._closed_at is not None and time.monotonic() - self._closed_at > self._patience_s:

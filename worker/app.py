@@ -1,0 +1,34 @@
+"""The Celery application of a node, and its worker process: threads, because no task here computes anything."""
+
+from __future__ import annotations
+
+import argparse
+
+from celery import Celery
+
+from api.core.queue import CONTROL_QUEUE, make_celery, node_queue
+from api.core.settings import Settings
+from worker.tasks import add_tasks
+
+# Nudges are short; a few preflights may wait for their processes beside them.
+N_THREADS = 4
+
+
+def make_app(settings: Settings) -> Celery:
+    """Every message is acknowledged at once and none is held for a run: what it asks for is in the database."""
+    app = make_celery(settings)
+    add_tasks(app, settings)
+    return app
+
+
+def main(_options: argparse.Namespace, settings: Settings) -> int:
+    app = make_app(settings)
+    queues = f"{CONTROL_QUEUE},{node_queue(settings.node_name)}"
+    app.worker_main(
+        [
+            *("worker", "--pool", "threads", "--concurrency", str(N_THREADS), "--queues", queues),
+            *("--loglevel", settings.log_level, "--hostname", f"{settings.node_name}@%h"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+        ]
+    )
+    return 0

@@ -1,0 +1,32 @@
+"""The Celery tasks: each reads the truth from the database, so that a lost or doubled message changes nothing."""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from api.core import queue
+from api.core.db import Database
+from api.core.settings import Settings
+from api.core.storage import make_storage
+from worker.node import Node
+
+
+def add_tasks(app: Celery, settings: Settings) -> None:
+    """Register the tasks for these settings."""
+    node = Node(Database(settings.database), make_storage(settings), settings)
+
+    @app.task(name=queue.SCHEDULE)
+    def schedule() -> None:
+        node.schedule()
+
+    @app.task(name=queue.PREFLIGHT)
+    def preflight(job_id: str) -> None:
+        node.preflight(job_id)
+
+    @app.task(name=queue.TAKE_PLACEMENTS)
+    def take_placements(_node_name: str) -> None:
+        node.agent.look()
+
+    @app.task(name=queue.STOP)
+    def stop(attempt_id: str) -> None:
+        node.agent.ask_now(attempt_id)
