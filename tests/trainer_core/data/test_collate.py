@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from tests.tiny import make_tiny
 from trainer_core.contract import DataSource, ModelSource
@@ -41,3 +42,26 @@ def test_the_eos_of_every_reply_keeps_its_label_where_eos_is_the_pad_token(tmp_p
     assert (batch["labels"] == loaded.eos_id).sum(1).tolist() == [1, 3]
     assert (batch["labels"][batch["attention_mask"] == 0] == IGNORED).all()
     assert (batch["input_ids"][batch["attention_mask"] == 0] == loaded.eos_id).all()
+
+
+@pytest.mark.train
+def test_a_model_trained_with_eos_as_pad_learns_to_stop(tmp_path: Path) -> None:
+    source = ModelSource(name="tiny", source=str(make_tiny(tmp_path, pad=False)))
+    loaded = load_tokenizer(source)
+    encoder = Encoder(loaded, DataSource(train=Path("/none"), format="messages"))
+    turns = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"})
+    longer = ({"role": "user", "content": "hi there"}, {"role": "assistant", "content": "hello you"})
+    drafts = [encoder.draft(ChatExample(messages, None, (False, True))) for messages in (turns, longer)]
+    batch = PadCollator(loaded.pad_id)([sequence for [sequence] in encoder.encode(drafts)])
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(200):
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    prompt = loaded.tokenizer.apply_chat_template(
+        [turns[0]], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    output = model.eval().generate(**prompt, max_new_tokens=64, do_sample=False, pad_token_id=loaded.pad_id)
+    assert loaded.tokenizer.decode(output[0, prompt["input_ids"].shape[1] :]) == "hello</s>"
