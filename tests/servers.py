@@ -142,16 +142,16 @@ def run_sql(url: str, *statements: str) -> None:
 
 
 @contextmanager
-def redis_server() -> Iterator[str]:
-    """The URL of a Redis server whose database 0 the tests may empty."""
+def redis_server(port: int | None = None) -> Iterator[str]:
+    """The URL of a Redis server whose database 0 the tests may empty; with `port` always one of our own there."""
     given = os.environ.get("TRAINYARD_TEST_REDIS_URL")
-    if given:
+    if given and port is None:
         yield given
         return
     program = shutil.which("redis-server")
     if program is None:
         raise Missing("no Redis: set TRAINYARD_TEST_REDIS_URL, or put redis-server on the PATH")
-    port = free_port()
+    port = port or free_port()
     with _private_folder("trainyard-redis-") as (folder, user):
         command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         url = f"redis://127.0.0.1:{port}/0"
