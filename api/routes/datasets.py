@@ -82,7 +82,10 @@ def dataset_out(dataset: Dataset) -> DatasetOut:
     "", status_code=201, summary="Upload a dataset", responses=refusals(400, 413), openapi_extra=FORM, name="upload"
 )
 async def create_dataset(
-    request: Request, parts: PartsDep, actor: Annotated[Actor, allow(Permission.DATASETS_WRITE)]
+    request: Request,
+    response: Response,
+    parts: PartsDep,
+    actor: Annotated[Actor, allow(Permission.DATASETS_WRITE)],
 ) -> DatasetOut:
     """A multipart form with the field `file` (and maybe `name`), or the file itself as the body, with `?name=`.
 
@@ -91,7 +94,9 @@ async def create_dataset(
     """
     async with uploads.private_folder(parts.settings.incoming_dir) as folder:
         received = await uploads.receive(request, folder, parts.settings)
-        return await to_thread.run_sync(_keep, parts, received, actor, limiter=CHECKERS)
+        dataset = await to_thread.run_sync(_keep, parts, received, actor, limiter=CHECKERS)
+    response.headers["Location"] = f"/v1/datasets/{dataset.id}"
+    return dataset
 
 
 def _keep(parts: Parts, received: Received, actor: Actor) -> DatasetOut:

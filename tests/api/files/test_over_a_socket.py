@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -130,8 +131,11 @@ def test_a_reader_that_goes_away_lets_go_of_its_file(
     address = urlsplit(live)
 
     def is_open() -> bool:
-        links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
-        return any(os.path.islink(link) and os.readlink(link).endswith("/weights") for link in links)
+        found = []
+        for fd in os.listdir("/proc/self/fd"):
+            with suppress(FileNotFoundError):  # closed since it was listed
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return any(target.endswith("/weights") for target in found)
 
     for rest in ("files/weights", "archive", "archive?format=zip"):
         with socket.create_connection((address.hostname, address.port)) as reader:

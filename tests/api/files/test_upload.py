@@ -17,7 +17,9 @@ from starlette.testclient import TestClient
 
 from api import uploads
 from api.core import datasets
+from api.core.errors import Unavailable
 from api.core.settings import Settings
+from api.core.storage import LocalStorage
 from tests.api.files.conftest import OK3, files_below, jsonl
 
 Upload = Callable[..., Any]
@@ -36,6 +38,7 @@ def test_a_dataset_is_listed_shown_and_downloaded(upload: Upload, client: TestCl
     made = upload(jsonl(OK3), "train.jsonl")
     assert made.status_code == 201
     dataset = made.json()
+    assert made.headers["location"] == f"/v1/datasets/{dataset['id']}"
     assert (dataset["name"], dataset["format"], dataset["n_rows"]) == ("train.jsonl", "messages", 3)
     assert dataset["columns"] == {"messages": ["array"]}
     assert client.get(f"/v1/datasets/{dataset['id']}").json() == dataset
@@ -155,6 +158,16 @@ def test_extra_columns_never_make_a_file_fail(upload: Upload, client: TestClient
     assert json.loads(rows.text, parse_constant=pytest.fail)["data"][0]["row"]["id"] == 18446744073709552000
 
 
+def test_zero_characters_in_keys_and_values_do_not_stop_a_database(upload: Upload, client: TestClient) -> None:
+    row = {
+        "messages": [{"role": "user", "content": "q", "k\0": 1}, {"role": "assistant", "content": "a"}],
+        "c\0": "v\0",
+    }
+    made = upload(jsonl([row]))
+    assert made.status_code == 201, made.text
+    assert client.get(f"/v1/datasets/{made.json()['id']}/rows").json()["data"][0]["row"] == row
+
+
 def test_tool_calls_are_taken_in_both_forms(upload: Upload, shared_data: Path) -> None:
     text = (shared_data / "openai_cookbook" / "drone_training.jsonl").read_bytes()
     parsed = [json.loads(line) for line in text.splitlines()]
@@ -223,6 +236,20 @@ def test_a_full_disk_is_told_before_reading_and_while_storing(
             full.setattr(place, name, no_space)
             assert error_of(upload(jsonl(OK3)), 503)["code"] == "disk_full"
             nothing_left()
+
+
+def test_half_of_a_dataset_is_never_kept(upload: Upload, nothing_left: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    put = LocalStorage.put
+
+    def put_rows_only(storage: LocalStorage, key: str, path: Path, *, link: bool = True) -> None:
+        if key.endswith("index"):
+            raise Unavailable("storage failed", code="storage_unavailable")
+        put(storage, key, path, link=link)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(LocalStorage, "put", put_rows_only)
+        assert error_of(upload(jsonl(OK3)), 503)["code"] == "storage_unavailable"
+    nothing_left()
 
 
 def test_a_row_that_cannot_be_written_leaves_no_file(
