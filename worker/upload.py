@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
@@ -144,15 +145,18 @@ class Uploader:
     # Checkpoints
 
     def _hold(self, record: CheckpointSaved) -> Path | None:
-        """A folder with the checkpoint's files that nobody else takes away; None when it is gone already."""
+        """A folder with the checkpoint's files that nobody else takes away; None when it is going or gone already."""
         source, target = self._folder.checkpoints / record.name, self._folder.root / HELD / record.name
         shutil.rmtree(target, ignore_errors=True)
         try:
-            shutil.copytree(source, target, copy_function=_link)
-        except FileNotFoundError:
+            manifest = Manifest.model_validate_json((source / MANIFEST_NAME).read_bytes())
+            for path in [*(file.path for file in manifest.files), MANIFEST_NAME]:
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                os.link(source / path, target / path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
             shutil.rmtree(target, ignore_errors=True)
             return None
-        except (OSError, shutil.Error) as error:
+        except (OSError, ValidationError) as error:
             log.info("%s is uploaded from where it is, it cannot be held by links: %s", record.name, error)
             shutil.rmtree(target, ignore_errors=True)
             return source
@@ -209,15 +213,14 @@ class Uploader:
             attempts.add_artifact(session, self._plan.attempt_id, name, key, size_bytes, sha256)
 
 
-def _link(source: str, target: str) -> None:
-    os.link(source, target, follow_symlinks=False)
-
-
 def _checked_manifest(record: CheckpointSaved, held: Path) -> Manifest:
     content = (held / MANIFEST_NAME).read_bytes()
     if hashlib.sha256(content).hexdigest() != record.manifest_sha256:
         raise BrokenCheckpoint(f"{record.name}: its manifest is not the one the trainer told of; it is not listed")
-    manifest = Manifest.model_validate_json(content)
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        raise BrokenCheckpoint(f"{record.name}: its manifest cannot be read; it is not listed") from error
     for file in manifest.files:
         found = (held / file.path).stat().st_size
         if found != file.size_bytes:

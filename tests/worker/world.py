@@ -143,7 +143,13 @@ class World:
             return len(session.scalars(select(Device.index).where(Device.attempt_id.is_not(None))).all())
 
     def wait_until(self, job_id: str, *states: State, patience_s: float = PATIENCE_S) -> Job:
-        return wait_for(lambda: _if_in(self.job(job_id), states), f"the job to become {states}", patience_s)
+        try:
+            return wait_for(lambda: _if_in(self.job(job_id), states), f"the job to become {states}", patience_s)
+        except AssertionError:
+            for log in sorted((self.settings.runs_dir / job_id).glob("*/supervisor.log")):
+                print(log, log.read_text(), sep="\n")
+            print([(event.kind, event.message) for event in self.events(job_id)][-10:])
+            raise
 
     def wait_for_step(self, job_id: str, step: int) -> None:
         wait_for(lambda: self.job(job_id).step >= step, f"step {step}")
