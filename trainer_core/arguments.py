@@ -19,6 +19,7 @@ from trainer_core.arguments_table import (
     LEARNING_RATE_ADAPTER,
     LEARNING_RATE_FULL,
     NO_WARMUP_SCHEDULERS,
+    SHORT_RUN,
     WARMUP_SHARE,
 )
 from trainer_core.problems import OptionsInvalid
@@ -174,7 +175,9 @@ def _fill_defaults(values: dict[str, Any], *, device: str, adapter: bool) -> Non
         if option.default is not None:
             values.setdefault(option.name, option.default)
     values.setdefault("learning_rate", LEARNING_RATE_ADAPTER if adapter else LEARNING_RATE_FULL)
-    values.setdefault("warmup_steps", 0 if values["lr_scheduler_type"] in NO_WARMUP_SCHEDULERS else WARMUP_SHARE)
+    is_short = values.get("max_steps", SHORT_RUN) < SHORT_RUN
+    has_warmup = values["lr_scheduler_type"] not in NO_WARMUP_SCHEDULERS and not is_short
+    values.setdefault("warmup_steps", WARMUP_SHARE if has_warmup else 0)
     values.setdefault("optim", "adamw_torch_fused" if device == "cuda" else "adamw_torch")
     values.setdefault("per_device_eval_batch_size", values["per_device_train_batch_size"])
     if values["logging_strategy"] != "steps":

@@ -112,7 +112,11 @@ _OPTIONS = (
     ),
     Option("lr_scheduler_type", "choice", "Shape of the rate.", "cosine", choices=tuple(SCHEDULERS)),
     Option("lr_scheduler_kwargs", "object", "Further numbers of the schedule; see the table of schedules."),
-    Option("warmup_steps", "warmup", "Steps of linear warm-up; under 1: a share of all steps. Unset: 0.03."),
+    Option(
+        "warmup_steps",
+        "warmup",
+        "Steps of linear warm-up; under 1: a share of all steps. Unset: 0.03; 0 in short runs.",
+    ),
     Option(
         "optim", "choice", "Optimizer; unset: adamw_torch_fused on CUDA, adamw_torch on CPU.", choices=tuple(OPTIMIZERS)
     ),
@@ -214,5 +218,7 @@ LEARNING_RATE_FULL = 2e-5
 LEARNING_RATE_ADAPTER = 2e-4
 """LoRA learns best at about ten times the full rate (Schulman et al., "LoRA without regret", 2025)."""
 WARMUP_SHARE = 0.03
+SHORT_RUN = 10
+"""Under so many max_steps there is no warm-up by default: its first step has rate 0, and a short run has few."""
 CADENCE_SHARE = 0.1
 """Ten evaluations and checkpoints a run, whatever its length."""

@@ -58,6 +58,11 @@ def plan_steps(
         hint = f"Give at most {total}, or a share such as 0.03."
         raise OptionsInvalid([Problem("training.warmup_steps", message, "out_of_range", hint, str(warmup))])
     notes = _notes(n_rows, n_processes, per_device_batch, accumulation, batches, drop_last=drop_last)
+    if warmup_steps == total:
+        learnt = "nothing is learnt" if total == 1 else "the peak rate is never reached"
+        notes.append(
+            f"The warm-up takes {warmup_steps} of {total} steps, the first at rate 0: {learnt}. Set warmup_steps 0."
+        )
     return StepPlan(steps_per_epoch, total, total / steps_per_epoch, global_batch, warmup_steps, notes)
 
 

@@ -274,6 +274,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (adapter["optim"], full["optim"]) == ("adamw_torch", "adamw_torch_fused")
     assert adapter["logging_steps"] == 1
     assert take({"lr_scheduler_type": "constant"}).values["warmup_steps"] == 0
+    assert [take({"max_steps": steps}).values["warmup_steps"] for steps in (1, 9, 10)] == [0, 0, 0.03]
 
 
 # The lists of the releases

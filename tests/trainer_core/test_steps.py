@@ -82,6 +82,8 @@ def test_notes_tell_of_rows_left_out_and_seen_twice() -> None:
     assert any("sums 1 batches instead of 2" in note for note in plan(5, accumulation=2).notes)
     assert any("each step sums 2" in note for note in plan(8, per_device_batch=4, accumulation=64).notes)
     assert plan(8, per_device_batch=4, accumulation=2).notes == []
+    assert any("nothing is learnt" in note for note in plan(1, warmup=0.03).notes)
+    assert any("never reached" in note for note in plan(4, warmup=4).notes)
 
 
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 17), st.booleans())
