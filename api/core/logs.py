@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -87,15 +88,20 @@ def read(
         # Chunks without the text stay in the database. Lower case of other scripts is not the same in SQLite.
         query = query.where(func.lower(LogChunk.body).contains(_as_in_json(needle), autoescape=True))
     found: list[dict[str, Any]] = []
-    for body in session.scalars(query.execution_options(yield_per=20)):
-        for line in map(json.loads, body.split("\n")):
-            if line["n"] <= after or (rank is not None and line["rank"] != rank):
-                continue
-            if needle is None or needle in line["text"].lower():
-                found.append(line)
-                if len(found) == limit:
-                    return found
-    return found
+    # Closed even when left early: on PostgreSQL these rows come through a cursor that the server keeps.
+    with closing(session.scalars(query.execution_options(yield_per=20))) as bodies:
+        for body in bodies:
+            lines = map(json.loads, body.split("\n"))
+            found.extend(line for line in lines if line["n"] > after and _is_wanted(line, needle, rank))
+            if len(found) >= limit:
+                break
+    return found[:limit]
+
+
+def _is_wanted(line: dict[str, Any], needle: str | None, rank: int | None) -> bool:
+    if rank is not None and line["rank"] != rank:
+        return False
+    return needle is None or needle in line["text"].lower()
 
 
 def _as_in_json(text: str) -> str:

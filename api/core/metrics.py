@@ -6,6 +6,7 @@ One row holds all figures of one record. Rows of steps that a later attempt did 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -47,11 +48,13 @@ def read(
         return list(session.scalars(query.limit(limit)))
     wanted = frozenset(names)
     found: list[MetricRow] = []
-    for row in session.scalars(query.execution_options(yield_per=1000)):
-        if not wanted.isdisjoint(row.values):
-            found.append(row)
-            if len(found) == limit:
-                break
+    # Closed even when left early: on PostgreSQL these rows come through a cursor that the server keeps.
+    with closing(session.scalars(query.execution_options(yield_per=1000))) as rows:
+        for row in rows:
+            if not wanted.isdisjoint(row.values):
+                found.append(row)
+                if len(found) == limit:
+                    break
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,8 +22,6 @@ from api.core.settings import Settings
 from tests import servers
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-CLOSED_PORT = "redis://127.0.0.1:1/0"
-UNROUTED = "redis://192.0.2.1:6379/0"  # TEST-NET-1: packets are dropped or refused, nobody answers
 
 
 @pytest.fixture(params=["files", pytest.param("redis", marks=pytest.mark.redis)])
@@ -73,16 +72,25 @@ def test_nudges_arrive_at_their_queues(settings: Settings, tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize("url", [CLOSED_PORT, UNROUTED])
+@pytest.fixture(params=["closed", "mute"])
+def url_of_nobody(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A port that refuses, and one that takes the connection and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        port = listener.getsockname()[1] if request.param == "mute" else 1
+        yield f"redis://127.0.0.1:{port}/0"
+
+
 def test_a_broker_that_is_away_neither_raises_nor_waits(
-    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, url_of_nobody: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = [100.0]
+    clock, url = [100.0], url_of_nobody
     sender = Sender(Settings(data_dir=tmp_path, broker_url=url), clock=lambda: clock[0])
     with caplog.at_level(logging.WARNING, logger="api.core.queue"):
         began_at = time.monotonic()
         assert not sender.send(queue.SCHEDULE, [], queue.CONTROL_QUEUE)
-        assert time.monotonic() - began_at < 1.5
+        assert time.monotonic() - began_at < 3  # about 1.4 s on an idle machine
         began_at = time.monotonic()
         assert not any(sender.send(queue.SCHEDULE, [], queue.CONTROL_QUEUE) for _ in range(1000))
         assert time.monotonic() - began_at < 0.5
