@@ -17,11 +17,13 @@ from api.core.settings import Settings
 from api.core.specs import ContinueFrom, JobSpec, Resolved, ResolvedData, detail_of
 from api.core.starts import check_start, find_start
 from api.core.tables import Device
-from trainer_core import arguments, zero
+from trainer_core.arguments import Resolved as Options
+from trainer_core.arguments import resolve as resolve_options
 from trainer_core.contract import ParallelSpec
 from trainer_core.problems import OptionsInvalid, Problem
 from trainer_core.steps import StepPlan, plan_steps
-from trainer_core.zero_owners import strategy_of
+from trainer_core.zero import ZeroPlan
+from trainer_core.zero import check as check_spread
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -99,15 +101,23 @@ def _device(session: Session) -> DeviceKind:
     return "cuda" if has_cuda else "cpu"
 
 
-def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> arguments.Resolved | None:
+def _strategy(parallel: ParallelSpec) -> Literal["ddp", "deepspeed"]:
+    """What `auto` stands for, by the rule of trainer_core.zero: DeepSpeed as soon as anything of it is asked."""
+    if parallel.strategy != "auto":
+        return parallel.strategy
+    asks = parallel.zero_stage is not None or parallel.offload != "none" or parallel.deepspeed
+    return "deepspeed" if asks else "ddp"
+
+
+def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> Options | None:
     has_eval = spec.dataset.eval is not None or spec.dataset.eval_fraction is not None
     try:
-        return arguments.resolve(
+        return resolve_options(
             spec.training,
             has_eval=has_eval,
             device=device,
             adapter=spec.adapter is not None,
-            strategy=strategy_of(spec.parallel),
+            strategy=_strategy(spec.parallel),
         )
     except OptionsInvalid as invalid:
         problems += invalid.problems
@@ -115,11 +125,11 @@ def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> argu
 
 
 def _spread(
-    parallel: ParallelSpec, options: arguments.Resolved | None, device: DeviceKind, problems: list[Problem]
-) -> zero.ZeroPlan | None:
+    parallel: ParallelSpec, options: Options | None, device: DeviceKind, problems: list[Problem]
+) -> ZeroPlan | None:
     """How the run is spread over its processes, with DeepSpeed's whole configuration."""
     try:
-        return zero.check(parallel, options.values if options else {}, device)
+        return check_spread(parallel, options.values if options else {}, device)
     except OptionsInvalid as invalid:
         # Without the job's own numbers the block cannot be compared with them; everything else in it can be judged.
         is_clash = [one.code == "conflict" and one.param.startswith("parallel.deepspeed") for one in invalid.problems]
@@ -127,7 +137,7 @@ def _spread(
         return None
 
 
-def _plan(spec: JobSpec, n_train: int, options: arguments.Resolved, problems: list[Problem]) -> StepPlan | None:
+def _plan(spec: JobSpec, n_train: int, options: Options, problems: list[Problem]) -> StepPlan | None:
     values = options.values
     try:
         return plan_steps(
