@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,16 @@ def test_writing_replaces_an_old_table(tmp_path: Path) -> None:
 def test_unknown_mark_is_an_error() -> None:
     with pytest.raises(KeyError):
         rewrite("<!-- table: nothing -->\n<!-- end -->")
+
+
+def test_options_are_read_without_a_training_library() -> None:
+    """The service imports these at submit; torch alone would cost it seconds and gigabytes."""
+    program = (
+        "import sys\n"
+        "from trainer_core import arguments, memory, numbers, options_doc, problems, steps, zero\n"
+        "print({'torch', 'transformers', 'deepspeed', 'peft', 'accelerate', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PAGE.parents[1]
+    )
+    assert done.stdout.strip() == "set()"

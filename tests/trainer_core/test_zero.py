@@ -270,3 +270,12 @@ def test_block_refines_the_form_s_offload() -> None:
     zero = plan(block, zero_stage=3, offload="all").config["zero_optimization"]
     assert zero["offload_optimizer"] == {"device": "cpu", "pin_memory": False, "buffer_count": 8}
     assert zero["offload_param"]["device"] == "cpu"
+
+
+def test_the_block_s_optimizer_is_torch_s_own_with_the_job_s_numbers() -> None:
+    found = plan({"optimizer": {"type": "adamw", "params": {"lr": "auto"}}}, {"learning_rate": 3e-4, "adam_beta1": 0.8})
+    assert found.config["optimizer"] == {
+        "type": "AdamW",
+        "params": {"lr": 3e-4, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 0.0, "torch_adam": True},
+    }
+    assert any("decays every weight" in note for note in found.notes)
