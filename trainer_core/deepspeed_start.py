@@ -10,8 +10,8 @@ import deepspeed.ops
 from deepspeed.runtime.engine import DeepSpeedEngine
 from deepspeed.runtime.utils import clip_grad_norm_
 
-from trainer_core import zero
 from trainer_core.contract import RunConfig
+from trainer_core.zero import build
 
 
 def without_compiler(config: RunConfig) -> None:
@@ -22,7 +22,7 @@ def without_compiler(config: RunConfig) -> None:
 
 def block(config: RunConfig) -> dict[str, Any]:
     """The whole DeepSpeed configuration of the run."""
-    return zero.build(config.parallel, config.training, config.device)
+    return build(config.parallel, config.training, config.device)
 
 
 def join(backend: str) -> None:

@@ -10,6 +10,7 @@ import traceback
 from typing import Any
 
 from trainer_core.contract import Cause, CauseCode
+from trainer_core.problems import OptionsInvalid
 
 TRACEBACK_CHARACTERS = 4_000
 
@@ -40,6 +41,12 @@ def cause_of(error: BaseException, rank: int = 0) -> Cause:
 
 def _recognised(error: BaseException) -> Cause:
     text = str(error)
+    if isinstance(error, OptionsInvalid):
+        first = error.problems[0]
+        details = {"problems": [str(problem) for problem in error.problems]}
+        return Cause(
+            code=CauseCode.CONFIG_INVALID, message=first.message, hint=first.hint, param=first.param, details=details
+        )
     # torch.OutOfMemoryError by name: this module must not import torch.
     if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
         return Cause(

@@ -6,22 +6,14 @@ Building them starts the process group: before this there are no ranks to speak 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Literal
+from typing import Any
 
 from transformers import TrainingArguments
 
 from trainer_core.contract import CauseCode, RunConfig, RunFolder
 from trainer_core.faults import Fault
 from trainer_core.launch_env import LaunchEnv, be_the_only_process
-
-
-def strategy_of(config: RunConfig) -> Literal["ddp", "deepspeed"]:
-    """What "auto" stands for: DeepSpeed as soon as anything of it is asked for, else DDP."""
-    parallel = config.parallel
-    if parallel.strategy != "auto":
-        return parallel.strategy
-    asks = parallel.zero_stage is not None or parallel.offload != "none" or parallel.deepspeed
-    return "deepspeed" if asks else "ddp"
+from trainer_core.zero_owners import strategy_of
 
 
 def start(config: RunConfig, folder: RunFolder, launch: LaunchEnv) -> TrainingArguments:
@@ -36,7 +28,7 @@ def start(config: RunConfig, folder: RunFolder, launch: LaunchEnv) -> TrainingAr
             hint=f"Start it with torchrun --nproc-per-node {config.parallel.n_processes} -m trainer_core run RUN_DIR.",
             param="parallel.n_processes",
         )
-    if strategy_of(config) == "ddp":
+    if strategy_of(config.parallel) == "ddp":
         return _build(config, folder, launch, deepspeed=None)
     # Loaded by name: its import takes half a second that DDP runs need not pay.
     deepspeed_start = importlib.import_module("trainer_core.deepspeed_start")

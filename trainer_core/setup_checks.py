@@ -13,8 +13,8 @@ from transformers import Trainer
 
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.faults import Fault
-from trainer_core.run_arguments import strategy_of
 from trainer_core.trainer import RunTrainer, zero_stage_of
+from trainer_core.zero_owners import stage_of, strategy_of
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ def check_setup(trainer: RunTrainer, config: RunConfig, setup: Setup) -> None:
     """Raises Fault(config_invalid) for the first thing that runs otherwise than the job asks."""
     world_size = config.parallel.n_processes
     _require("world size", trainer.accelerator.num_processes, world_size, "parallel.n_processes")
-    if strategy_of(config) == "deepspeed":
+    if strategy_of(config.parallel) == "deepspeed":
         _require("wrapped model", setup.wrapped_model, "DeepSpeedEngine", "parallel.strategy")
-        wanted = 2 if config.parallel.zero_stage is None else config.parallel.zero_stage
-        _require("ZeRO stage", setup.zero_stage, wanted, "parallel.zero_stage")
+        _require("ZeRO stage", setup.zero_stage, stage_of(config.parallel), "parallel.zero_stage")
     elif world_size > 1:
         _require("wrapped model", setup.wrapped_model, "DistributedDataParallel", "parallel.strategy")
-    else:
+    elif setup.wrapped_model != "DistributedDataParallel":  # which a launcher's lone rank gets too
         _require("wrapped model", setup.wrapped_model, type(trainer.model).__name__, "parallel.strategy")
-    if config.parallel.offload == "none":
+    # With offload, or an optimizer in the job's own block, DeepSpeed may bring a class of its own.
+    if config.parallel.offload == "none" and "optimizer" not in (config.parallel.deepspeed or {}):
         wanted_class = Trainer.get_optimizer_cls_and_kwargs(trainer.args, trainer.model)[0]
         _require("optimizer", type(_inner_optimizer(trainer)).__name__, wanted_class.__name__, "training.optim")
     for option in ("bf16", "fp16"):

@@ -36,11 +36,12 @@ from trainer_core.model import check_vocabulary, count_parameters, load_model
 from trainer_core.outputs import plot_losses, resolved_config, write_card, write_results
 from trainer_core.ranks import Ranks
 from trainer_core.resume import check_total, open_checkpoint
-from trainer_core.run_arguments import start, strategy_of
+from trainer_core.run_arguments import start
 from trainer_core.setup_checks import check_setup, read_setup
 from trainer_core.stop import StopSign
 from trainer_core.tokenizer import load_tokenizer
 from trainer_core.trainer import RunTrainer, global_batch_size, versions
+from trainer_core.zero_owners import stage_of, strategy_of
 
 
 def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: LaunchEnv) -> ExitCode:
@@ -104,10 +105,8 @@ def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: Launc
 
 def _checkpoint_to_start_from(config: RunConfig, batch: int, ranks: Ranks) -> Manifest | None:
     """Rank 0 proves it for all: reading every byte once a rank would only load the disk."""
-    strategy = strategy_of(config)
-    stage = (
-        (2 if config.parallel.zero_stage is None else config.parallel.zero_stage) if strategy == "deepspeed" else None
-    )
+    strategy = strategy_of(config.parallel)
+    stage = stage_of(config.parallel) if strategy == "deepspeed" else None
     manifest = open_checkpoint(config, strategy, stage, batch) if ranks.is_main else None
     texts = ranks.texts(manifest.model_dump_json() if manifest else "")
     return Manifest.model_validate_json(texts[0]) if texts[0] else None
