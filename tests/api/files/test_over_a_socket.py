@@ -11,11 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from fastapi import FastAPI
 
 from api.core.db import Database
 from api.core.settings import Settings
@@ -224,6 +226,17 @@ def test_memory_does_not_grow_with_the_file(live: str, settings: Settings, tmp_p
     watcher.join()
     assert n_bytes == dataset["size_bytes"] == n_rows * len(row)
     assert peak - before < 60 * 1024 * 1024
+
+
+def test_a_file_over_the_limit_is_refused_before_it_has_ended(live: str, app: FastAPI, settings: Settings) -> None:
+    app.state.parts = replace(app.state.parts, settings=settings.model_copy(update={"max_upload_bytes": 1_000_000}))
+    address = urlsplit(live)
+    with socket.create_connection((address.hostname, address.port), timeout=10) as sender:
+        head = f"POST /v1/datasets HTTP/1.1\r\nHost: x\r\nAuthorization: {AUTH['Authorization']}\r\n"
+        sender.sendall(f"{head}Content-Type: application/jsonl\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        sender.sendall(b"200000\r\n" + b"x" * 0x200000 + b"\r\n")
+        assert sender.recv(1000).startswith(b"HTTP/1.1 413")
+    assert until(lambda: list(settings.incoming_dir.iterdir()) == [])
 
 
 def test_a_slow_upload_does_not_hold_up_the_others(live: str, database: Database) -> None:
