@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,16 @@ def upgrade_url(url: str) -> None:
 
 def is_current(database: Database) -> bool:
     """Whether every migration this code knows has been applied, and no other."""
-    with database.engine.connect() as connection:
-        heads = MigrationContext.configure(connection).get_current_heads()
-    return set(heads) == set(ScriptDirectory.from_config(_config()).get_heads())
+    # Readiness asks this often; on SQLite it must not wait for, or hold, the lock of writers.
+    engine = database.engine.execution_options(trainyard_read_only=True)
+    with engine.connect() as connection:
+        applied = MigrationContext.configure(connection).get_current_heads()
+    return set(applied) == _known_heads()
+
+
+@lru_cache(maxsize=1)
+def _known_heads() -> frozenset[str]:
+    return frozenset(ScriptDirectory.from_config(_config()).get_heads())
 
 
 def _config() -> Config:

@@ -46,7 +46,7 @@ def test_an_eta_needs_a_plan_and_a_pace() -> None:
     assert eta_s(None, newest, Mark(T0, 0), None) is None
     assert eta_s(100, newest, None, None) is None
     assert eta_s(100, newest, newest, None) is None
-    assert eta_s(100, newest, Mark(after(90), 45), Mark(T0, 0)) == pytest.approx(50 * 2)
+    assert eta_s(100, newest, Mark(after(95), 40), Mark(T0, 0)) == pytest.approx(50 * 0.5)
     assert eta_s(100, newest, newest, Mark(after(50), 0)) == pytest.approx(50)
     assert eta_s(50, newest, None, None) == 0
     assert eta_s(40, newest, None, None) == 0
