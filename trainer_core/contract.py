@@ -174,6 +174,14 @@ class LoraAdapter(Frozen):
     alpha_pattern: dict[str, Number] = Field(default_factory=dict)
     init_lora_weights: bool | Literal["gaussian", "pissa", "olora", "orthogonal"] = True
 
+    @model_validator(mode="after")
+    def _layers_need_named_modules(self) -> LoraAdapter:
+        if self.layers_to_transform is not None and self.target_modules == "all-linear":
+            raise ValueError("layers_to_transform needs target_modules as a list of names, found all-linear")
+        if self.layers_pattern is not None and self.layers_to_transform is None:
+            raise ValueError("layers_pattern says where layers_to_transform counts, and that is missing")
+        return self
+
 
 class ParallelSpec(Frozen):
     """How the run is spread over processes."""
