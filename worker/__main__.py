@@ -1,4 +1,4 @@
-"""`python -m worker run|agent|scheduler|celery|supervise`: the processes of a node.
+"""`python -m worker run|agent|scheduler|celery|nudge|supervise`: the processes of a node.
 
 `run` is what a node needs, in one; the others are its parts. Each part is loaded by name, so that a supervisor, of
 which there is one a run, holds no more in memory than it uses.
@@ -19,6 +19,7 @@ PROGRAMS = {
     "agent": "worker.node",
     "scheduler": "worker.node",
     "celery": "worker.app",
+    "nudge": "worker.nudge",
     "supervise": "worker.supervision",
 }
 
@@ -30,11 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     commands.add_parser("agent", help="launches and adopts the runs of this machine")
     commands.add_parser("scheduler", help="places jobs on nodes; one of them leads")
     commands.add_parser("celery", help="answers nudges and preflights jobs")
+    commands.add_parser("nudge", help="asks the scheduler to look now")
     supervise = commands.add_parser("supervise", help="follows one run to its end")
     supervise.add_argument("attempt_id")
     supervise.add_argument("--run-dir", type=Path, help="default: where the database says it is")
     supervise.add_argument("--lock-fd", type=int, help="the folder's lock, held already by who starts this")
-    supervise.add_argument("--detach", action="store_true", help="leave the starter's process tree")
     options = parser.parse_args(argv)
     settings = get_settings()
     logging.basicConfig(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -37,6 +38,7 @@ from worker.launchers import LAUNCHERS, Launcher
 from worker.leader import LEADER_FILE
 from worker.patience import Backoff
 from worker.plan import PlacedDevice, RunPlan, make_config, make_plan, run_dir
+from worker.process import start_leader
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +141,15 @@ class Agent:
                 plan = folders.read_plan(place) or self._lay_out(attempt_id, place)
                 self._count_start(attempt_id, place)
                 folders.mark_live(self._settings, attempt_id, place)
+                # The run first: it need not wait for what follows it to be loaded.
+                start_leader(place, plan.argv, plan.env, RunFolder(place).launcher_log)
                 start_supervisor(self._settings, attempt_id, place, lock)
             except CannotStart as error:
                 self._end_unlaunched(attempt_id, error.cause)
                 return False
             except Lost:
                 return False
-            except (TrainyardError, OSError, RuntimeError) as error:
+            except (TrainyardError, OSError, RuntimeError, TimeoutExpired) as error:
                 log.warning("attempt %s is not up yet: %s", attempt_id, error)
                 self._not_up(attempt_id, place, error)
                 return False

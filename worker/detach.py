@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from api.core.settings import Settings
 from worker.folder import SUPERVISOR_LOG, Lock
+from worker.process import start_alone
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-TIMEOUT_S = 60.0
 
 
 def environ_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -33,19 +33,19 @@ def environ_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]
 
 
 def start_supervisor(settings: Settings, attempt_id: str, folder: Path, lock: Lock) -> None:
-    """Returns once the supervisor has left this process's tree. Raises RuntimeError when it could not start."""
-    argv = [sys.executable, "-P", "-m", "worker", "supervise", attempt_id]
+    """Returns once it stands alone, before it is ready; should it fail, the lock is free again at the next look."""
+    supervise = [sys.executable, "-P", "-m", "worker", "supervise", attempt_id]
     with open(folder / SUPERVISOR_LOG, "ab") as log:
-        child = subprocess.Popen(
-            [*argv, "--run-dir", str(folder), "--lock-fd", str(lock.fd), "--detach"],
+        start_alone(
+            [*supervise, "--run-dir", str(folder), "--lock-fd", str(lock.fd)],
             cwd=folder,
             env=environ_of(settings, os.environ),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            output=log,
             pass_fds=(lock.fd,),
         )
-    code = child.wait(TIMEOUT_S)  # the first of its two processes, which ends as soon as the second stands alone
-    if code != 0:
-        raise RuntimeError(f"the supervisor ended with exit code {code}; see {folder / SUPERVISOR_LOG}")
+
+
+def start_nudge(settings: Settings) -> None:
+    """Let the scheduler know that something has changed, without waiting for it to be said."""
+    argv = [sys.executable, "-P", "-m", "worker", "nudge"]
+    start_alone(argv, cwd=settings.data_dir, env=environ_of(settings, os.environ), output=subprocess.DEVNULL)

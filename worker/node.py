@@ -12,14 +12,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 
 from api.core import scheduling
 from api.core.db import Database
 from api.core.settings import Settings
-from api.core.storage import Storage, make_storage
+from api.core.storage import make_storage
 from worker.agent import Agent
 from worker.detach import environ_of
 from worker.patience import Pace
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 # SIGTERM ends everything here within this time; nothing that is under way is lost by it.
 LEAVE_WITHIN_S = 2.0
+CELERY = [sys.executable, "-P", "-m", "worker", "celery"]
 # Preflights at once in one process: each may hold a tokenizer and all its rows.
 MAX_PREFLIGHTS = 2
 
@@ -36,11 +38,11 @@ MAX_PREFLIGHTS = 2
 class Node:
     """The work of a node, as the loops and the Celery tasks call it. Everything may be called twice at once."""
 
-    def __init__(self, db: Database, storage: Storage, settings: Settings, agent: Agent | None = None) -> None:
-        self.agent = agent or Agent(db, storage, settings)
+    def __init__(self, db: Database, settings: Settings, agent: Agent, preflighter: Preflighter) -> None:
+        self.agent = agent
         self._db = db
         self._settings = settings
-        self._preflighter = Preflighter(db, storage, settings)
+        self._preflighter = preflighter
         self._room = threading.BoundedSemaphore(MAX_PREFLIGHTS)
 
     def schedule(self) -> int:
@@ -92,8 +94,9 @@ class Loops:
 class CeleryChild:
     """Keeps one Celery worker process going."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, argv: Sequence[str]) -> None:
         self._settings = settings
+        self._argv = argv
         self._child: subprocess.Popen[bytes] | None = None
 
     def keep(self) -> None:
@@ -101,8 +104,8 @@ class CeleryChild:
             return
         if self._child is not None:
             log.warning("the Celery worker ended with %s and is started again", self._child.returncode)
-        argv = [sys.executable, "-P", "-m", "worker", "celery"]
-        self._child = subprocess.Popen(argv, env=environ_of(self._settings, os.environ), stdin=subprocess.DEVNULL)
+        env = environ_of(self._settings, os.environ)
+        self._child = subprocess.Popen(self._argv, env=env, stdin=subprocess.DEVNULL)
 
     def end(self) -> None:
         if self._child is not None and self._child.poll() is None:
@@ -111,30 +114,39 @@ class CeleryChild:
             self._child.wait()
 
 
+def make_node(settings: Settings) -> Node:
+    db, storage = Database(settings.database), make_storage(settings)
+    return Node(db, settings, Agent(db, storage, settings), Preflighter(db, storage, settings))
+
+
 def main(options: argparse.Namespace, settings: Settings) -> int:
-    node = Node(Database(settings.database), make_storage(settings), settings)
-    loops = Loops()
+    serve(options.command, make_node(settings), settings, CELERY)
+    return 0
+
+
+def serve(command: str, node: Node, settings: Settings, celery_argv: Sequence[str]) -> None:
+    """Be the `command` part of this node until SIGTERM or SIGINT. Runs are left alone."""
+    loops, celery = Loops(), CeleryChild(settings, celery_argv)
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         loops.stop.set()
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGINT, leave)
-    celery = CeleryChild(settings)
-    if options.command in ("run", "agent"):
+    if command in ("run", "agent"):
         loops.add("beat", node.agent.beat, settings.beat_every_s)
         loops.add("agent", node.agent.look, settings.look_every_s)
-    if options.command in ("run", "scheduler"):
+    if command in ("run", "scheduler"):
         loops.add("scheduler", node.schedule, settings.look_every_s)
-    if options.command == "run":
+    if command == "run":
         loops.add("preflight", lambda: _all_waiting(node, loops.stop), settings.look_every_s)
         loops.add("celery", celery.keep, settings.look_every_s)
     while not loops.stop.wait(1.0):
         pass
+    leave_by = time.monotonic() + LEAVE_WITHIN_S
     for thread in loops.threads:
-        thread.join(LEAVE_WITHIN_S / len(loops.threads))
+        thread.join(max(0.0, leave_by - time.monotonic()))
     celery.end()
-    return 0
 
 
 def _all_waiting(node: Node, stop: threading.Event) -> None:

@@ -11,16 +11,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from worker import alone
 from worker import leader as leader_program
 
 MARKER = "TRAINYARD_RUN"
+START_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -78,19 +81,44 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def start_leader(folder: Path, argv: Sequence[str], env: Mapping[str, str], output: Path) -> subprocess.Popen[bytes]:
-    """Start `argv` under a leader in a session of its own; its output and the launcher's go to the file `output`."""
+def start_alone(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    output: IO[bytes] | int,
+    pass_fds: Sequence[int] = (),
+) -> None:
+    """Start a command outside this process's tree and sessions. Raises RuntimeError when that fails."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(Path(alone.__file__)), *argv],
+        cwd=cwd,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=pass_fds,
+        check=False,
+        timeout=START_TIMEOUT_S,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv[0]} could not be started alone: exit code {done.returncode}")
+
+
+def start_leader(folder: Path, argv: Sequence[str], env: Mapping[str, str], output: Path) -> Identity:
+    """Start `argv` under a leader, unless the folder has one; its output and the launcher's go to the file `output`."""
+    path = folder / leader_program.LEADER_FILE
+    if (known := Identity.read(path)) is not None:
+        return known
     program = [sys.executable, "-I", "-S", str(Path(leader_program.__file__)), str(folder), *argv]
     with open(output, "ab") as out:
-        return subprocess.Popen(
-            program,
-            cwd=folder,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        start_alone(program, cwd=folder, env=env, output=out)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if (leader := Identity.read(path)) is not None:
+            return leader
+        time.sleep(0.005)
+    raise RuntimeError(f"the run's session leader did not start; see {output}")
 
 
 def members(leader: Identity, marker: str) -> list[Identity]:

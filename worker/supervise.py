@@ -26,7 +26,6 @@ from api.core.tables import Attempt, Checkpoint
 from trainer_core.contract import RunFolder, StopRequest
 from worker.evidence import gather
 from worker.folder import BEAT_NOW_FILE
-from worker.leader import LEADER_FILE
 from worker.outcome import judge
 from worker.patience import AWAY, Backoff, Pace
 from worker.plan import RunPlan
@@ -88,9 +87,10 @@ class Supervisor:
         self._tree: Tree
 
     def run(self) -> Outcome | None:
-        leader, is_adopted = self._start_or_adopt()
+        # Started already as a rule: here only when whoever laid the folder out died before it could.
+        leader = start_leader(self._folder.root, self._plan.argv, self._plan.env, self._folder.launcher_log)
         self._tree = Tree(leader, self._plan.attempt_id)
-        self._patiently(lambda: self._introduce(leader, is_adopted))
+        self._patiently(lambda: self._introduce(leader))
         while not self._is_gone():
             self._tick()
             time.sleep(TICK_S)
@@ -98,42 +98,21 @@ class Supervisor:
             self._drain()
         return None if self._is_lost else self._settle()
 
-    # Start
-
-    def _start_or_adopt(self) -> tuple[Identity, bool]:
-        """The run's leader, started now unless an earlier supervisor has started it."""
-        path = self._folder.root / LEADER_FILE
-        leader = Identity.read(path)
-        if leader is not None:
-            return leader, True
-        child = start_leader(self._folder.root, self._plan.argv, self._plan.env, self._folder.launcher_log)
-        while leader is None and child.poll() is None:
-            time.sleep(0.01)
-            leader = Identity.read(path)
-        leader = leader or Identity.read(path)
-        if leader is None:
-            raise RuntimeError(f"the session leader ended with {child.returncode} before it wrote leader.json")
-        return leader, False
-
-    def _introduce(self, leader: Identity, is_adopted: bool) -> None:
+    def _introduce(self, leader: Identity) -> None:
+        """Tell the database who this is, and learn how far an earlier supervisor came."""
         me = Identity.of(os.getpid())
+        query = select(Checkpoint.step, Checkpoint.manifest_sha256).where(
+            Checkpoint.job_id == self._plan.job_id, Checkpoint.attempt == self._plan.attempt
+        )
         with self._db.session() as session:
-            attempts.record_process(
-                session,
-                self._plan.attempt_id,
-                supervisor=me.as_json() if me else None,
-                launcher=leader.as_json(),
-                run_folder=str(self._folder.root),
-            )
-            if is_adopted:
-                found = "and the run goes on" if leader.is_alive() else "and the run had ended meanwhile"
-                message = f"The supervisor was started anew, {found}."
-                events.append(session, self._plan.job_id, [NewEvent("adopted", message, level="warning")])
             row = session.get_one(Attempt, self._plan.attempt_id)
-            query = select(Checkpoint.step, Checkpoint.manifest_sha256).where(
-                Checkpoint.job_id == row.job_id, Checkpoint.attempt == row.number
-            )
-            uploaded = {row.step: row.manifest_sha256 for row in session.execute(query)}
+            is_adopted = row.supervisor is not None
+            attempts.record_process(session, row.id, supervisor=me.as_json() if me else None, launcher=leader.as_json())
+            if is_adopted:
+                how = "and the run goes on" if leader.is_alive() else "and the run had ended meanwhile"
+                message = f"The supervisor was started anew, {how}."
+                events.append(session, self._plan.job_id, [NewEvent("adopted", message, level="warning")])
+            uploaded = {found.step: found.manifest_sha256 for found in session.execute(query)}
         self._logs = LogShipper(self._db, self._plan.attempt_id, self._folder, row.shipped_logs)
         self._uploader.start(uploaded)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import fcntl
 import logging
-import os
 from pathlib import Path
 
 from api.core.db import Database
-from api.core.queue import nudge_schedule
 from api.core.settings import Settings
 from api.core.storage import make_storage
 from api.core.tables import Attempt
 from worker import folder as folders
+from worker.detach import start_nudge
 from worker.supervise import Supervisor
 
 log = logging.getLogger(__name__)
@@ -21,8 +20,6 @@ log = logging.getLogger(__name__)
 
 def main(options: argparse.Namespace, settings: Settings) -> int:
     """0: the run came to its end here, or belongs to another supervisor; anything else: start one again."""
-    if options.detach and os.fork() > 0:
-        os._exit(0)  # the starter waits for this one; the other stands alone from here on
     db = Database(settings.database, pool_size=2)
     place = options.run_dir or _place_of(db, options.attempt_id)
     plan = folders.read_plan(place)
@@ -39,7 +36,7 @@ def main(options: argparse.Namespace, settings: Settings) -> int:
     folders.unmark_live(settings, plan.attempt_id)
     folders.tidy(plan)
     if outcome is not None:
-        nudge_schedule(settings)
+        start_nudge(settings)
     db.close()
     return 0
 

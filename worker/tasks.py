@@ -5,15 +5,11 @@ from __future__ import annotations
 from celery import Celery
 
 from api.core import queue
-from api.core.db import Database
-from api.core.settings import Settings
-from api.core.storage import make_storage
 from worker.node import Node
 
 
-def add_tasks(app: Celery, settings: Settings) -> None:
-    """Register the tasks for these settings."""
-    node = Node(Database(settings.database), make_storage(settings), settings)
+def add_tasks(app: Celery, node: Node) -> None:
+    """Register the tasks as work of this node."""
 
     @app.task(name=queue.SCHEDULE)
     def schedule() -> None:
