@@ -1,4 +1,4 @@
-"""Names: what a name that people send may be, and where in storage our own things lie.
+"""Names: what a name that people send may be, and which keys storage takes.
 
 Pure text rules. Whatever a name says, content is stored under an id of ours and never under the name.
 """
@@ -64,16 +64,3 @@ def shown_name(sent: str) -> str:
 
 def dataset_prefix(dataset_id: str) -> str:
     return f"datasets/{dataset_id}"
-
-
-def job_prefix(job_id: str) -> str:
-    return f"jobs/{job_id}"
-
-
-def checkpoint_prefix(job_id: str, attempt: int, step: int) -> str:
-    """One folder an attempt and step: an attempt that does a step again never writes over what another is reading."""
-    return f"jobs/{job_id}/checkpoints/{attempt}-{step}"
-
-
-def artifact_key(job_id: str, path: str) -> str:
-    return f"jobs/{job_id}/artifacts/{path}"

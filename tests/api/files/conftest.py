@@ -19,7 +19,6 @@ from api.app import create_app
 from api.core.auth import add_key
 from api.core.db import Database
 from api.core.ids import new_id
-from api.core.names import artifact_key, checkpoint_prefix
 from api.core.settings import Settings
 from api.core.states import State
 from api.core.storage import LocalStorage, Storage
@@ -142,7 +141,7 @@ def make_checkpoint(
         metrics={"loss": 0.5, "eval_loss": "NaN"},
     )
     text = manifest.model_dump_json().encode()
-    prefix = checkpoint_prefix(job_id, attempt, step)
+    prefix = f"jobs/{job_id}/checkpoints/{step}/attempt-{attempt}"
     for path, content in {**files, MANIFEST_NAME: text}.items():
         put(storage, f"{prefix}/{path}", content)
     row = Checkpoint(
@@ -163,7 +162,7 @@ def make_checkpoint(
 
 def make_artifact(database: Database, storage: Storage, job_id: str, path: str, content: bytes) -> None:
     assert isinstance(storage, LocalStorage)
-    key = artifact_key(job_id, path)
+    key = f"jobs/{job_id}/artifacts/attempt-1/{path}"
     put(storage, key, content)
     row = Artifact(
         job_id=job_id,

@@ -69,7 +69,7 @@ def test_no_artifact_can_script_the_dashboard(client: TestClient, job: str) -> N
 
 def test_a_link_in_the_place_of_a_listed_file_is_missing_too(client: TestClient, job: str, storage: Storage) -> None:
     assert isinstance(storage, LocalStorage)
-    file = storage.root / "jobs" / job / "artifacts" / "README.md"
+    file = storage.root / "jobs" / job / "artifacts" / "attempt-1" / "README.md"
     file.unlink()
     file.symlink_to("/etc/hostname")
     answer = client.get(url(job, "/README.md"))

@@ -117,7 +117,7 @@ def test_a_zip_holds_every_file(client: TestClient, job: str) -> None:
 
 def test_a_link_in_the_place_of_a_listed_file_is_missing_too(client: TestClient, job: str, storage: Storage) -> None:
     assert isinstance(storage, LocalStorage)
-    file = storage.root / "jobs" / job / "checkpoints" / "1-20" / "step"
+    file = storage.root / "jobs" / job / "checkpoints" / "20" / "attempt-1" / "step"
     file.unlink()
     file.symlink_to("/etc/hostname")
     assert client.get(url(job, "/20/files/step")).json()["error"]["message"] == "no such file"
@@ -141,7 +141,7 @@ def test_a_file_of_another_size_than_its_manifest_says_is_not_sent(
     client: TestClient, job: str, storage: Storage
 ) -> None:
     assert isinstance(storage, LocalStorage)
-    (storage.root / "jobs" / job / "checkpoints" / "1-20" / "step").write_bytes(b"20 and more")
+    (storage.root / "jobs" / job / "checkpoints" / "20" / "attempt-1" / "step").write_bytes(b"20 and more")
     for rest in ("/files/step", "/archive", "/archive?format=zip"):
         answer = client.get(url(job, f"/20{rest}"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "storage_changed")
@@ -173,7 +173,7 @@ def test_last_moves_on_between_the_row_and_its_files(
 def test_a_failed_archive_leaves_no_file_open(client: TestClient, job: str, storage: Storage) -> None:
     client.get(url(job, "/20/archive"))
     before = len(os.listdir("/proc/self/fd"))
-    storage.delete_prefix(f"jobs/{job}/checkpoints/1-20/step")
+    storage.delete_prefix(f"jobs/{job}/checkpoints/20/attempt-1/step")
     for _ in range(3):
         assert client.get(url(job, "/20/archive")).status_code == 404
     assert len(os.listdir("/proc/self/fd")) == before

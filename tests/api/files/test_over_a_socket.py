@@ -78,8 +78,8 @@ def places(database: Database, storage: Storage, job_id: str) -> dict[str, str]:
     make_checkpoint(database, storage, job_id, 20, {"a.json": b"{}", "deep/b": b"b"})
     make_artifact(database, storage, job_id, "a.json", b"{}")
     found = {
-        f"/v1/jobs/{job_id}/checkpoints/20/files/": f"jobs/{job_id}/checkpoints/1-20",
-        f"/v1/jobs/{job_id}/artifacts/": f"jobs/{job_id}/artifacts",
+        f"/v1/jobs/{job_id}/checkpoints/20/files/": f"jobs/{job_id}/checkpoints/20/attempt-1",
+        f"/v1/jobs/{job_id}/artifacts/": f"jobs/{job_id}/artifacts/attempt-1",
     }
     for folder in found.values():
         (storage.root / folder / "link").symlink_to("/etc/hostname")
