@@ -7,9 +7,10 @@ from typing import Any, Literal
 from alembic import context
 from sqlalchemy import Connection
 
+from api.core.columns import Instant
 from api.core.db import Database
 from api.core.settings import get_settings
-from api.core.tables import Base, Instant
+from api.core.tables import Base
 
 
 def render_item(kind: str, item: Any, _autogen: Any) -> str | Literal[False]:

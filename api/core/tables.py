@@ -5,52 +5,14 @@ Instants are UTC and aware on both databases. JSON columns hold strict JSON: no 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    DateTime,
-    Dialect,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Text,
-    TypeDecorator,
-    UniqueConstraint,
-)
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import Boolean, ForeignKey, Index, Integer, MetaData, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from api.core.columns import BigInt, ExactJson, Instant, Json
 from api.core.db import now
-
-Json = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
-# Figures and digests must come back exactly as they went in: JSONB makes numerics of floats and sorts keys.
-ExactJson = JSON(none_as_null=True)
-BigInt = BigInteger().with_variant(Integer(), "sqlite")
-
-
-class Instant(TypeDecorator[datetime]):
-    """An aware UTC datetime; SQLite keeps no zone, so it is taken off on the way in and put back on the way out."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"expected an aware datetime, found {value!r}")
-        return value.astimezone(UTC)
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None or value.tzinfo is not None:
-            return value
-        return value.replace(tzinfo=UTC)
 
 
 class Base(DeclarativeBase):
@@ -132,9 +94,7 @@ class Job(Base):
     method: Mapped[str] = mapped_column(String(40))
     model_name: Mapped[str] = mapped_column(String(200))
     spec: Mapped[dict[str, Any]] = mapped_column(doc="JobSpec as sent, defaults filled in.")
-    resolved: Mapped[dict[str, Any]] = mapped_column(
-        doc="What the run will really use: api.core.specs.Resolved as JSON."
-    )
+    resolved: Mapped[dict[str, Any]] = mapped_column(doc="What the run really uses: api.core.specs.Resolved as JSON.")
     preflight: Mapped[dict[str, Any] | None] = mapped_column(doc="PreflightReport, once there is one.")
     cause: Mapped[dict[str, Any] | None] = mapped_column(doc="trainer_core.contract.Cause, when it failed.")
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
@@ -142,9 +102,7 @@ class Job(Base):
     priority: Mapped[int] = mapped_column(Integer, default=0)
     n_devices: Mapped[int] = mapped_column(Integer, default=1)
     attempt: Mapped[int] = mapped_column(Integer, default=0, doc="Number of the newest attempt; 0 before the first.")
-    n_failures: Mapped[int] = mapped_column(
-        Integer, default=0, doc="Attempts that ended by a fault that is not the user's."
-    )
+    n_failures: Mapped[int] = mapped_column(Integer, default=0, doc="Attempts ended by a fault that is not the user's.")
     stop: Mapped[str | None] = mapped_column(String(20), doc="The wish to stop: cancel.")
     planned_steps: Mapped[int | None]
     step: Mapped[int] = mapped_column(default=0)

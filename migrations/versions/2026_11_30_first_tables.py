@@ -1,4 +1,4 @@
-"""The first tables: keys, models, datasets, jobs with their attempts and all they say, nodes, leases."""
+"""Keys, models, datasets, jobs with their labels and idempotency keys, leases."""
 
 from __future__ import annotations
 
@@ -19,40 +19,24 @@ INSTANT = sa.DateTime(timezone=True)
 
 def upgrade() -> None:
     _api_keys()
-    _datasets()
-    _jobs()
-    _leases()
-    _models()
-    _nodes()
-    _artifacts()
-    _attempts()
     _browser_sessions()
-    _checkpoints()
-    _events()
-    _idempotency_keys()
+    _models()
+    _datasets()
+    _leases()
+    _jobs()
     _job_labels()
-    _log_chunks()
-    _metrics()
-    _devices()
+    _idempotency_keys()
 
 
 def downgrade() -> None:
     for table in (
-        "devices",
-        "metrics",
-        "log_chunks",
-        "job_labels",
         "idempotency_keys",
-        "events",
-        "checkpoints",
-        "browser_sessions",
-        "attempts",
-        "artifacts",
-        "nodes",
-        "models",
-        "leases",
+        "job_labels",
         "jobs",
+        "leases",
         "datasets",
+        "models",
+        "browser_sessions",
         "api_keys",
     ):
         op.drop_table(table)
@@ -69,6 +53,33 @@ def _api_keys() -> None:
         sa.Column("revoked_at", INSTANT, nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_api_keys")),
         sa.UniqueConstraint("key_sha256", name=op.f("uq_api_keys_key_sha256")),
+    )
+
+
+def _browser_sessions() -> None:
+    op.create_table(
+        "browser_sessions",
+        sa.Column("token_sha256", sa.String(length=64), nullable=False),
+        sa.Column("api_key_id", sa.String(length=40), nullable=False),
+        sa.Column("created_at", INSTANT, nullable=False),
+        sa.Column("expires_at", INSTANT, nullable=False),
+        sa.ForeignKeyConstraint(["api_key_id"], ["api_keys.id"], name=op.f("fk_browser_sessions_api_key_id_api_keys")),
+        sa.PrimaryKeyConstraint("token_sha256", name=op.f("pk_browser_sessions")),
+    )
+
+
+def _models() -> None:
+    op.create_table(
+        "models",
+        sa.Column("id", sa.String(length=40), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("revision", sa.String(length=200), nullable=True),
+        sa.Column("details", JSON, nullable=False),
+        sa.Column("created_at", INSTANT, nullable=False),
+        sa.Column("deleted_at", INSTANT, nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
+        sa.UniqueConstraint("name", name=op.f("uq_models_name")),
     )
 
 
@@ -89,6 +100,17 @@ def _datasets() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_datasets")),
     )
     op.create_index(op.f("ix_datasets_created_at"), "datasets", ["created_at"])
+
+
+def _leases() -> None:
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.String(length=40), nullable=False),
+        sa.Column("holder", sa.String(length=200), nullable=False),
+        sa.Column("until", INSTANT, nullable=False),
+        sa.Column("since", INSTANT, nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
+    )
 
 
 def _jobs() -> None:
@@ -138,155 +160,6 @@ def _jobs() -> None:
     op.create_index("ix_jobs_state_priority_queued_at", "jobs", ["state", "priority", "queued_at"])
 
 
-def _leases() -> None:
-    op.create_table(
-        "leases",
-        sa.Column("name", sa.String(length=40), nullable=False),
-        sa.Column("holder", sa.String(length=200), nullable=False),
-        sa.Column("until", INSTANT, nullable=False),
-        sa.Column("since", INSTANT, nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
-    )
-
-
-def _models() -> None:
-    op.create_table(
-        "models",
-        sa.Column("id", sa.String(length=40), nullable=False),
-        sa.Column("name", sa.String(length=200), nullable=False),
-        sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("revision", sa.String(length=200), nullable=True),
-        sa.Column("details", JSON, nullable=False),
-        sa.Column("created_at", INSTANT, nullable=False),
-        sa.Column("deleted_at", INSTANT, nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
-        sa.UniqueConstraint("name", name=op.f("uq_models_name")),
-    )
-
-
-def _nodes() -> None:
-    op.create_table(
-        "nodes",
-        sa.Column("id", sa.String(length=40), nullable=False),
-        sa.Column("name", sa.String(length=200), nullable=False),
-        sa.Column("state", sa.String(length=20), nullable=False),
-        sa.Column("labels", JSON, nullable=False),
-        sa.Column("facts", JSON, nullable=False),
-        sa.Column("beat_at", INSTANT, nullable=False),
-        sa.Column("created_at", INSTANT, nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_nodes")),
-        sa.UniqueConstraint("name", name=op.f("uq_nodes_name")),
-    )
-
-
-def _artifacts() -> None:
-    op.create_table(
-        "artifacts",
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("path", sa.String(length=500), nullable=False),
-        sa.Column("storage_key", sa.String(length=700), nullable=False),
-        sa.Column("size_bytes", BIG, nullable=False),
-        sa.Column("sha256", sa.String(length=64), nullable=False),
-        sa.Column("created_at", INSTANT, nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_artifacts_job_id_jobs")),
-        sa.PrimaryKeyConstraint("job_id", "path", name=op.f("pk_artifacts")),
-    )
-
-
-def _attempts() -> None:
-    op.create_table(
-        "attempts",
-        sa.Column("id", sa.String(length=40), nullable=False),
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("state", sa.String(length=20), nullable=False),
-        sa.Column("node_id", sa.String(length=40), nullable=False),
-        sa.Column("devices", JSON, nullable=False),
-        sa.Column("supervisor", JSON, nullable=True),
-        sa.Column("launcher", JSON, nullable=True),
-        sa.Column("run_folder", sa.Text(), nullable=True),
-        sa.Column("beat_at", INSTANT, nullable=True),
-        sa.Column("start_step", BIG, nullable=True),
-        sa.Column("shipped_seq", BIG, nullable=False),
-        sa.Column("shipped_logs", JSON, nullable=False),
-        sa.Column("outcome", JSON, nullable=True),
-        sa.Column("placed_at", INSTANT, nullable=False),
-        sa.Column("launched_at", INSTANT, nullable=True),
-        sa.Column("started_at", INSTANT, nullable=True),
-        sa.Column("trained_from_at", INSTANT, nullable=True),
-        sa.Column("ended_at", INSTANT, nullable=True),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_attempts_job_id_jobs")),
-        sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name=op.f("fk_attempts_node_id_nodes")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_attempts")),
-        sa.UniqueConstraint("job_id", "number", name=op.f("uq_attempts_job_id_number")),
-    )
-    op.create_index("ix_attempts_state_node", "attempts", ["state", "node_id"])
-
-
-def _browser_sessions() -> None:
-    op.create_table(
-        "browser_sessions",
-        sa.Column("token_sha256", sa.String(length=64), nullable=False),
-        sa.Column("api_key_id", sa.String(length=40), nullable=False),
-        sa.Column("created_at", INSTANT, nullable=False),
-        sa.Column("expires_at", INSTANT, nullable=False),
-        sa.ForeignKeyConstraint(["api_key_id"], ["api_keys.id"], name=op.f("fk_browser_sessions_api_key_id_api_keys")),
-        sa.PrimaryKeyConstraint("token_sha256", name=op.f("pk_browser_sessions")),
-    )
-
-
-def _checkpoints() -> None:
-    op.create_table(
-        "checkpoints",
-        sa.Column("id", sa.String(length=40), nullable=False),
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("step", BIG, nullable=False),
-        sa.Column("epoch", sa.Double(), nullable=True),
-        sa.Column("storage_prefix", sa.String(length=255), nullable=False),
-        sa.Column("manifest", EXACT_JSON, nullable=False),
-        sa.Column("manifest_sha256", sa.String(length=64), nullable=False),
-        sa.Column("size_bytes", BIG, nullable=False),
-        sa.Column("metrics", EXACT_JSON, nullable=False),
-        sa.Column("created_at", INSTANT, nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_checkpoints_job_id_jobs")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_checkpoints")),
-        sa.UniqueConstraint("job_id", "step", name=op.f("uq_checkpoints_job_id_step")),
-    )
-    op.create_index(op.f("ix_checkpoints_job_id"), "checkpoints", ["job_id"])
-
-
-def _events() -> None:
-    op.create_table(
-        "events",
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("n", BIG, nullable=False),
-        sa.Column("at", INSTANT, nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=True),
-        sa.Column("seq", BIG, nullable=True),
-        sa.Column("level", sa.String(length=10), nullable=False),
-        sa.Column("kind", sa.String(length=40), nullable=False),
-        sa.Column("message", sa.Text(), nullable=False),
-        sa.Column("data", JSON, nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_events_job_id_jobs")),
-        sa.PrimaryKeyConstraint("job_id", "n", name=op.f("pk_events")),
-        sa.UniqueConstraint("job_id", "attempt", "seq", name=op.f("uq_events_job_id_attempt_seq")),
-    )
-
-
-def _idempotency_keys() -> None:
-    op.create_table(
-        "idempotency_keys",
-        sa.Column("api_key_id", sa.String(length=40), nullable=False),
-        sa.Column("key", sa.String(length=255), nullable=False),
-        sa.Column("request_sha256", sa.String(length=64), nullable=False),
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("created_at", INSTANT, nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_idempotency_keys_job_id_jobs")),
-        sa.PrimaryKeyConstraint("api_key_id", "key", name=op.f("pk_idempotency_keys")),
-    )
-
-
 def _job_labels() -> None:
     op.create_table(
         "job_labels",
@@ -299,51 +172,14 @@ def _job_labels() -> None:
     op.create_index("ix_job_labels_key_value", "job_labels", ["key", "value"])
 
 
-def _log_chunks() -> None:
+def _idempotency_keys() -> None:
     op.create_table(
-        "log_chunks",
+        "idempotency_keys",
+        sa.Column("api_key_id", sa.String(length=40), nullable=False),
+        sa.Column("key", sa.String(length=255), nullable=False),
+        sa.Column("request_sha256", sa.String(length=64), nullable=False),
         sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("last_n", BIG, nullable=False),
-        sa.Column("first_n", BIG, nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_log_chunks_job_id_jobs")),
-        sa.PrimaryKeyConstraint("job_id", "last_n", name=op.f("pk_log_chunks")),
-    )
-
-
-def _metrics() -> None:
-    op.create_table(
-        "metrics",
-        sa.Column("job_id", sa.String(length=40), nullable=False),
-        sa.Column("n", BIG, nullable=False),
-        sa.Column("at", INSTANT, nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("seq", BIG, nullable=False),
-        sa.Column("kind", sa.String(length=10), nullable=False),
-        sa.Column("step", BIG, nullable=False),
-        sa.Column("epoch", sa.Double(), nullable=True),
-        sa.Column("values", EXACT_JSON, nullable=False),
-        sa.Column("is_superseded", sa.Boolean(), nullable=False),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_metrics_job_id_jobs")),
-        sa.PrimaryKeyConstraint("job_id", "n", name=op.f("pk_metrics")),
-        sa.UniqueConstraint("job_id", "attempt", "seq", name=op.f("uq_metrics_job_id_attempt_seq")),
-    )
-    op.create_index("ix_metrics_job_id_step", "metrics", ["job_id", "step"])
-
-
-def _devices() -> None:
-    op.create_table(
-        "devices",
-        sa.Column("node_id", sa.String(length=40), nullable=False),
-        sa.Column("index", sa.Integer(), nullable=False),
-        sa.Column("kind", sa.String(length=10), nullable=False),
-        sa.Column("name", sa.String(length=200), nullable=False),
-        sa.Column("uuid", sa.String(length=100), nullable=True),
-        sa.Column("memory_bytes", BIG, nullable=True),
-        sa.Column("is_present", sa.Boolean(), nullable=False),
-        sa.Column("attempt_id", sa.String(length=40), nullable=True),
-        sa.ForeignKeyConstraint(["attempt_id"], ["attempts.id"], name=op.f("fk_devices_attempt_id_attempts")),
-        sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name=op.f("fk_devices_node_id_nodes"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("node_id", "index", name=op.f("pk_devices")),
+        sa.Column("created_at", INSTANT, nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_idempotency_keys_job_id_jobs")),
+        sa.PrimaryKeyConstraint("api_key_id", "key", name=op.f("pk_idempotency_keys")),
     )
