@@ -37,6 +37,14 @@ def jsonl(rows: list[Any]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
+def error_of(response: Any, status: int = 422) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert len(response.text) < 20_000
+    error: dict[str, Any] = response.json()["error"]
+    assert set(error) == {"code", "message", "param", "details"}
+    return error
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path / "data", min_free_disk_bytes=0)
