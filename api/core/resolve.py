@@ -20,7 +20,7 @@ from api.core.tables import Device
 from trainer_core.arguments import Resolved as Options
 from trainer_core.arguments import resolve as resolve_options
 from trainer_core.contract import ParallelSpec
-from trainer_core.problems import OptionsInvalid, Problem
+from trainer_core.problems import OptionsInvalid, Problem, show
 from trainer_core.steps import StepPlan, plan_steps
 from trainer_core.zero import ZeroPlan
 from trainer_core.zero import check as check_spread
@@ -28,6 +28,7 @@ from trainer_core.zero import check as check_spread
 DeviceKind = Literal["cpu", "cuda"]
 
 DEFAULT_SEED = 42
+MAX_STEPS = 10**12
 BODY_ORDER = ("name", "model", "method", "dataset", "adapter", "training", "parallel", "labels", "continue_from")
 
 
@@ -140,7 +141,7 @@ def _spread(
 def _plan(spec: JobSpec, n_train: int, options: Options, problems: list[Problem]) -> StepPlan | None:
     values = options.values
     try:
-        return plan_steps(
+        plan = plan_steps(
             n_rows=n_train,
             n_processes=spec.parallel.n_processes,
             per_device_batch=values["per_device_train_batch_size"],
@@ -153,6 +154,15 @@ def _plan(spec: JobSpec, n_train: int, options: Options, problems: list[Problem]
     except OptionsInvalid as invalid:
         problems += invalid.problems
         return None
+    except OverflowError:  # epochs times steps is beyond a float
+        plan = None
+    if plan is None or plan.total_steps > MAX_STEPS:
+        param = "max_steps" if values.get("max_steps", -1) != -1 else "num_train_epochs"
+        found = show(values[param])
+        message = f"plans more than {MAX_STEPS:,} steps"
+        problems.append(Problem(f"training.{param}", message, "out_of_range", "Give a smaller one.", found))
+        return None
+    return plan
 
 
 def _started(session: Session, wanted: ContinueFrom, resolved: Resolved) -> Resolved:

@@ -245,9 +245,12 @@ def test_planned_steps_are_computed_and_kept(
         (100, {"max_steps": 4, "warmup_steps": 1000}, "training.warmup_steps"),
         (16, {"num_train_epochs": 1, "warmup_steps": 1000}, "training.warmup_steps"),
         (0, {}, "dataset.train"),
+        (100, {"num_train_epochs": 1e308}, "training.num_train_epochs"),
+        (100, {"num_train_epochs": 2**63 - 1}, "training.num_train_epochs"),
+        (100, {"max_steps": 2**62}, "training.max_steps"),
     ],
 )
-def test_a_run_that_would_do_nothing_is_refused(
+def test_a_run_that_would_do_nothing_or_never_end_is_refused(
     client: TestClient, dataset: Datasets, n_rows: int, options: dict[str, Any], param: str
 ) -> None:
     sent = {"model": "tiny", "dataset": {"train": dataset(n_rows=n_rows)}, "training": options}
