@@ -15,6 +15,7 @@ import httpx
 from trainyard import location, streams
 from trainyard.downloads import download_files
 from trainyard.errors import ApiError, ConnectionFailed, JobFailed
+from trainyard.patience import AWAY, PATIENCE_S, patiently
 
 Json = dict[str, Any]
 TERMINAL = ("succeeded", "failed", "cancelled")
@@ -102,12 +103,18 @@ class Client:
         return self._call("POST", f"/jobs/{_segment(job_id)}/cancel")
 
     def wait(self, job_id: str, *, every_s: float = 1.0, timeout_s: float | None = None) -> Json:
-        """The job once it has succeeded. Raises JobFailed when it ended otherwise, TimeoutError when it has not."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while (job := self.job(job_id))["state"] not in TERMINAL:
-            if deadline is not None and time.monotonic() > deadline:
+        """The job once it has succeeded. Raises JobFailed when it ended otherwise, TimeoutError when it has not.
+
+        A service that goes away meanwhile is waited for, up to two minutes.
+        """
+        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        job = self.job(job_id)
+        while job["state"] not in TERMINAL:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 raise TimeoutError(f"job {job_id} is still {job['state']} after {timeout_s} s")
-            time.sleep(every_s)
+            time.sleep(min(every_s, left_s))
+            job = patiently(lambda: self.job(job_id), min(PATIENCE_S, left_s))
         if job["state"] != "succeeded":
             raise JobFailed(job)
         return job
@@ -189,7 +196,7 @@ def _segment(text: str) -> str:
 def _raise_api_error(response: httpx.Response) -> None:
     if not response.is_error or response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
         return
-    if response.status_code in (502, 503, 504) and "text/event-stream" in response.request.headers.get("accept", ""):
+    if response.status_code in AWAY and "text/event-stream" in response.request.headers.get("accept", ""):
         return  # the stream's own reader waits for the service to come back
     response.read()
     try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx
 
-from trainyard.errors import DownloadBroken
+from trainyard.errors import ConnectionFailed, DownloadBroken
 
 RETRIES = 5
+FIRST_PAUSE_S = 0.2
 
 
 def download_files(
@@ -42,9 +44,12 @@ def _download_one(
         try:
             _fetch(http, url, part, on_bytes)
             break
-        except httpx.TransportError:
+        except httpx.TransportError as error:
             if attempt == RETRIES - 1:
-                raise
+                raise ConnectionFailed(
+                    f"{file['path']}: cut off {RETRIES} times ({error}); the same command goes on from here"
+                ) from error
+            time.sleep(FIRST_PAUSE_S * 2**attempt)
     found = _sha256(part)
     if found != file["sha256"]:
         part.unlink()

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from trainyard import screen
 from trainyard.client import TERMINAL, Client
+from trainyard.patience import patiently
 
 LOOK_EVERY_S = 0.5
-PAGE = 200
 
 
-def follow_job(client: Client, job_id: str) -> dict[str, Any]:
+def follow_job(client: Client, job_id: str, console: Console = screen.out) -> dict[str, Any]:
     """Shows a job until it ends and returns its last description. Leaving (Ctrl-C) changes nothing about the job."""
     columns = (
         SpinnerColumn(),
@@ -25,20 +26,21 @@ def follow_job(client: Client, job_id: str) -> dict[str, Any]:
         TextColumn("{task.fields[figures]}"),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=screen.out, transient=False) as progress:
+    with Progress(*columns, console=console, transient=False) as progress:
         task = progress.add_task("waiting", total=None, figures="", left="")
         seen = 0
         while True:
-            job = client.job(job_id)
-            seen = _print_new_events(client, progress, job_id, seen)
+            job = patiently(lambda: client.job(job_id))
+            new = patiently(lambda after=seen: list(client.events(job_id, after=after)))  # type: ignore[misc]
+            seen = _print_events(progress, new, seen)
             _update(progress, task, job)
             if job["state"] in TERMINAL:
                 return job
             time.sleep(LOOK_EVERY_S)
 
 
-def _print_new_events(client: Client, progress: Progress, job_id: str, seen: int) -> int:
-    for event in client.events(job_id, after=seen):
+def _print_events(progress: Progress, events: list[dict[str, Any]], seen: int) -> int:
+    for event in events:
         seen = event["n"]
         if event["kind"] == "phase":
             continue  # the bar says it

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,8 +15,17 @@ from rich.table import Table
 
 from trainyard.errors import ApiError, ClientError
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+PIPE_WIDTH = 240
+
+
+def _console(stream: TextIO, *, is_stderr: bool) -> Console:
+    """Into a pipe or a file nothing is folded at the 80 columns of a terminal that is not there."""
+    fixed = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(stderr=is_stderr, highlight=False, width=fixed)
+
+
+out = _console(sys.stdout, is_stderr=False)
+err = _console(sys.stderr, is_stderr=True)
 
 FIGURES = ("loss", "eval_loss", "learning_rate", "grad_norm", "tokens_per_second")
 COLOURS = {"succeeded": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "cancelling": "yellow"}
@@ -24,10 +35,20 @@ def print_json(value: Any) -> None:
     out.print_json(json.dumps(value))
 
 
+def print_json_line(value: Any) -> None:
+    """One of many: an object a line, as other programs read them."""
+    out.out(json.dumps(value, ensure_ascii=False), highlight=False)
+
+
 def print_table(columns: list[str], rows: Iterable[Iterable[Any]]) -> None:
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(escape("" if cell is None else str(cell)) for cell in row))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    cells = [[escape("" if cell is None else str(cell)) for cell in row] for row in rows]
+    for at, name in enumerate(columns):
+        # An id is there to be copied: it is never cut, however narrow the terminal is.
+        whole = max((len(row[at]) for row in cells), default=0) if name == "id" else None
+        table.add_column(name, no_wrap=name == "id", overflow="fold", min_width=whole)
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
 
 
@@ -68,21 +89,21 @@ def print_cause(job: dict[str, Any]) -> None:
     cause = job.get("cause")
     if not cause:
         return
-    err.print(f"  [red]{escape(cause['code'])}[/red]: {escape(cause['message'])}")
+    err.print(f"  [red]{escape(cause['code'])}[/red]: {escape(cause['message'])}", soft_wrap=True)
     if cause.get("hint"):
-        err.print(f"  what to do: {escape(cause['hint'])}")
+        err.print(f"  what to do: {escape(cause['hint'])}", soft_wrap=True)
 
 
 def print_error(error: ClientError) -> None:
     """An error with every fault it lists, each with its field or line."""
     if not isinstance(error, ApiError):
-        err.print(f"[red]error[/red]: {escape(str(error))}")
+        err.print(f"[red]error[/red]: {escape(str(error))}", soft_wrap=True)
         return
-    err.print(f"[red]{escape(error.code)}[/red]: {escape(error.message)}")
+    err.print(f"[red]{escape(error.code)}[/red]: {escape(error.message)}", soft_wrap=True)
     for detail in error.details:
         where = detail.get("param") or (f"line {detail['line']}" if detail.get("line") else "")
         hint = f" ({detail['hint']})" if detail.get("hint") else ""
-        err.print(f"  {escape(str(where))}: {escape(str(detail.get('message', '')) + hint)}")
+        err.print(f"  {escape(str(where))}: {escape(str(detail.get('message', '')) + hint)}", soft_wrap=True)
 
 
 def best_text(job: dict[str, Any]) -> str | None:

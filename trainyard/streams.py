@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 
 from trainyard.errors import ConnectionFailed
+from trainyard.patience import AWAY, LOOK_AGAIN_AFTER_S, PATIENCE_S
 
 READ_TIMEOUT_S = 60.0  # the service sends a keep-alive every 15 s; four missed ones mean the line is dead
-PATIENCE_S = 120.0  # how long a service may be away (a restart, an upgrade) before following gives up
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def follow(
             silent_since = silent_since or time.monotonic()
             if time.monotonic() - silent_since > PATIENCE_S:
                 raise ConnectionFailed(f"the service has not answered for {PATIENCE_S:.0f} s: {error}") from error
-        time.sleep(0.5)
+        time.sleep(LOOK_AGAIN_AFTER_S)
 
 
 class _Unavailable(Exception):
@@ -75,7 +75,7 @@ def _one_connection(http: httpx.Client, path: str, after: int, params: dict[str,
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
     timeout = httpx.Timeout(10.0, read=READ_TIMEOUT_S)
     with http.stream("GET", path, params=params, headers=headers, timeout=timeout) as response:
-        if response.status_code in (502, 503, 504):
+        if response.status_code in AWAY:
             raise _Unavailable(f"HTTP {response.status_code}")
         if response.is_error:
             response.read()

@@ -48,7 +48,7 @@ def show_rows(dataset_id: str, limit: Annotated[int, typer.Option(min=1, max=200
     """Show the first rows of a dataset."""
     with connect() as client:
         for row in client.dataset_rows(dataset_id, limit=limit)["data"]:
-            screen.print_json(row)
+            screen.print_json_line(row)
 
 
 @app.command()

@@ -42,8 +42,9 @@ def submit(
         if not follow:
             screen.print_json(job) if as_json else screen.print_job(job)
             return
-        screen.out.print(f"{job['id']}  {client.url}/jobs/{job['id']}", soft_wrap=True)
-        job = follow_job(client, job["id"])
+        console = screen.err if as_json else screen.out  # with --json the output is JSON and nothing else
+        console.print(f"{job['id']}  {client.url}/jobs/{job['id']}", soft_wrap=True)
+        job = follow_job(client, job["id"], console)
         screen.print_json(job) if as_json else screen.print_job(job)
         raise typer.Exit(0 if job["state"] == "succeeded" else 1)
 
@@ -103,7 +104,7 @@ def logs(
     with connect() as client:
         for line in client.logs(job_id, follow=follow):
             if as_json:
-                screen.print_json(line)
+                screen.print_json_line(line)
             else:
                 screen.out.out(f"[{line['source']}] {line['text']}", highlight=False)
 
@@ -116,7 +117,7 @@ def metrics(
     with connect() as client:
         for row in client.metrics(job_id, follow=follow):
             if as_json:
-                screen.print_json(row)
+                screen.print_json_line(row)
                 continue
             shown = {**row["values"], **row.get("nonfinite", {})}
             figures = "  ".join(f"{name} {screen.number(value)}" for name, value in shown.items())
