@@ -100,6 +100,15 @@ def show_job_head(
     return page("_job_head.html", request, actor, job=job, terminal=TERMINAL)
 
 
+@router.get("/jobs/{job_id}/rest")
+def show_job_rest(
+    job_id: JobId, request: Request, session: ReadSession, settings: SettingsDep, actor: Reader
+) -> Response:
+    """What comes with a new state: the preflight's findings, the run's files, the resolved configuration."""
+    job = _job(session, jobs.get(session, job_id), settings)
+    return page("_job_rest.html", request, actor, job=job, artifacts=artifacts.listing(session, job_id))
+
+
 @router.get("/jobs/{job_id}/checkpoints")
 def show_job_checkpoints(job_id: JobId, request: Request, session: ReadSession, actor: Reader) -> Response:
     found = checkpoints.listing(session, job_id)

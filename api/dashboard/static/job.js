@@ -5,6 +5,7 @@ import { call, show } from "/static/api.js";
 const facts = JSON.parse(document.getElementById("facts").textContent);
 const cursors = { event: 0, metric: 0, log: facts.log_after };
 const MAX_LOG_LINES = 5000;
+const figure = (value) => (value == null ? "" : Math.abs(value) < 0.001 && value ? value.toExponential(1) : String(+value.toPrecision(4)));
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 class Chart {
@@ -15,11 +16,12 @@ class Chart {
     const axis = { stroke: css("--muted"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
     this.plot = new uPlot({
       width: element.clientWidth || 400, height: 260, scales: { x: { time: false } },
-      axes: [{ ...axis, label: "step" }, { ...axis, size: 64 }],
+      axes: [{ ...axis, label: "step" }, { ...axis, size: 64, values: (_, ticks) => ticks.map(figure) }],
       series: [{ label: "step" }, ...this.names.map((name) => ({
-        label: name, stroke: names[name], width: 2, spanGaps: name !== "loss", points: { show: name !== "loss" },
+        label: name.replaceAll("_", " "), stroke: names[name], width: 2, value: (_, value) => figure(value) || "--", spanGaps: name !== "loss", points: { show: name !== "loss" },
       }))],
     }, [[], ...this.names.map(() => [])], element);
+    element.plot = this.plot; // what the curve is drawn from, for a look from outside
     new ResizeObserver(() => this.plot.setSize({ width: element.clientWidth, height: 260 })).observe(element);
   }
 
@@ -60,11 +62,12 @@ function takeLog(item) {
 }
 
 function takeEvent(item) {
+  headIsStale = true;
+  if (item.kind === "phase") return; // the head says it
   const row = document.createElement("li");
   row.className = item.level;
   row.textContent = `${new Date(item.at).toLocaleTimeString()}  ${item.message}`;
   events.prepend(row);
-  headIsStale = true;
 }
 
 function takeMetric(item) {
@@ -82,13 +85,30 @@ function drawAll() {
   }
 }
 
+const shown = {};
+
+// Only what differs is put in place, so that focus and selection stay where nothing happened.
+async function refresh(place) {
+  const answer = await fetch(`/jobs/${facts.id}/${place}`).catch(() => null);
+  if (!answer?.ok) { headIsStale = true; return; } // away: asked again at the next look
+  const text = await answer.text(); // rendered and escaped by the server
+  if (shown[place] !== text) document.getElementById(place).innerHTML = shown[place] = text;
+}
+
+// Screen readers hear the state when it changes, not every figure.
+function isNewState() {
+  const said = document.getElementById("said");
+  const state = document.getElementById("state").textContent;
+  const isNew = said.textContent !== state;
+  if (isNew) said.textContent = state;
+  return isNew;
+}
+
 async function refreshHead() {
   if (!headIsStale) return;
   headIsStale = false;
-  for (const [place, path] of [["head", "head"], ["checkpoints", "checkpoints"]]) {
-    const answer = await fetch(`/jobs/${facts.id}/${path}`);
-    if (answer.ok) document.getElementById(place).innerHTML = await answer.text(); // rendered and escaped by the server
-  }
+  for (const place of ["head", "checkpoints"]) await refresh(place);
+  if (isNewState()) await refresh("rest");
 }
 
 function connect() {
@@ -113,6 +133,7 @@ document.getElementById("head").addEventListener("click", async (click) => {
   try {
     await call("POST", `/v1/jobs/${facts.id}/cancel`);
   } catch (error) {
+    click.target.disabled = false;
     document.getElementById("head").append(show(error));
     return;
   }
