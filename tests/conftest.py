@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,14 @@ def skip_or_fail(message: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line a reason for what did not run, however many tests it was."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped if report.when == "setup")
+    for reason, count in reasons.items():
+        terminalreporter.write_line(f"NOT RUN: {count} tests, {reason}", yellow=True)
 
 
 @pytest.fixture(scope="session")

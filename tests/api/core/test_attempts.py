@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from api.core import attempts
+from api.core import attempts, sweeping
 from api.core.attempts import Answer, Lost, Outcome
 from api.core.db import Database
 from api.core.moves import request_cancel
+from api.core.settings import Settings
 from api.core.states import AttemptState, State
 from tests.api.core.rows import (
     after,
@@ -166,3 +168,24 @@ def test_the_next_attempt_does_not_revive_the_one_before(database: Database) -> 
             attempts.end(session, run.attempt_id, Outcome(result="succeeded", exit_code=0))
     assert holders(database, run.node_id) == [second.id, second.id]
     assert job_of(database, run.job_id).state == State.STARTING
+
+
+def test_cancel_racing_a_placement_ends_cancelled_with_the_devices_free(database: Database, tmp_path: Path) -> None:
+    node_id = make_node(database, 1)
+    settings = Settings(data_dir=tmp_path)
+    for _ in range(8):
+        job_id = make_job(database)
+
+        def place(job_id: str = job_id) -> None:
+            with database.session() as session:
+                attempts.place(session, job_id, node_id, [0])
+
+        def cancel(job_id: str = job_id) -> None:
+            with database.session() as session:
+                request_cancel(session, job_id)
+
+        together([place, cancel])
+        assert job_of(database, job_id).state in (State.CANCELLED, State.CANCELLING)
+        sweeping.sweep(database, settings, watching_since=after(0), at=after(1))
+        assert job_of(database, job_id).state == State.CANCELLED
+        assert holders(database, node_id) == [None]
