@@ -49,6 +49,7 @@ class Fake:
     loaders: int = 0  # children a rank starts, in sessions of their own, with nothing of the launcher in their parents
     fail_at: int | None = None  # ends with an error record
     die_at: int | None = None  # rank 1 (or the only one) kills itself with SIGKILL, once in the job's life
+    exits_silently: bool = False  # the first attempt leaves after the last save, without a word
     print_bytes: int = 0  # a line so long
 
 
@@ -124,6 +125,8 @@ def _steps(config: RunConfig, folder: RunFolder, fake: Fake, events: EventWriter
         events.emit(Metrics, step=step, epoch=step / fake.steps, values={"loss": 1 / step, "grad_norm": "NaN"})
         if step % fake.save_every == 0 or step == fake.steps:
             save(config, folder, events, rank, step, fake.keep_last)
+    if fake.exits_silently and config.attempt == 1:
+        return ExitCode.DONE
     events.emit(Done, step=fake.steps, total_steps=fake.steps, last_step=fake.steps, best_step=fake.steps)
     (folder.output / "train_results.json").write_text('{"train_loss": 0.5}') if rank == 0 else None
     return ExitCode.DONE

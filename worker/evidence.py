@@ -37,6 +37,7 @@ def gather(
         planned_steps=plan.planned_steps,
         saved=told.saved,
         uploaded=uploader.uploaded,
+        inherited=uploader.inherited,
         upload_problem=uploader.problem,
         rank_causes=_rank_causes(folder.scratch),
         launcher_log=tail_of(folder.launcher_log),

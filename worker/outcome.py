@@ -46,6 +46,7 @@ class Evidence:
     planned_steps: int | None = None
     saved: Mapping[int, CheckpointSaved] = field(default_factory=dict)
     uploaded: Mapping[int, str] = field(default_factory=dict)  # step -> digest of the manifest in storage
+    inherited: Mapping[int, str] = field(default_factory=dict)  # the same, saved by an earlier attempt
     upload_problem: Cause | None = None
     rank_causes: Sequence[Cause] = ()
     launcher_log: str = ""
@@ -86,11 +87,12 @@ def _unfinished(evidence: Evidence, done: Done) -> Cause | None:
     if done.step != planned or done.total_steps != planned:
         message = f"The trainer says done at step {done.step} of {done.total_steps}; {planned} steps were planned."
         return Cause(code=CauseCode.INTERNAL, message=message)
-    expected = evidence.saved.get(done.last_step)
+    saved = evidence.saved.get(done.last_step)
+    expected = saved.manifest_sha256 if saved else evidence.inherited.get(done.last_step)
     if expected is None:
         message = f"The trainer names checkpoint {done.last_step} as its last, and never told that it was saved."
         return Cause(code=CauseCode.INTERNAL, message=message)
-    if evidence.uploaded.get(done.last_step) == expected.manifest_sha256:
+    if evidence.uploaded.get(done.last_step) == expected:
         return None
     return evidence.upload_problem or Cause(
         code=CauseCode.STORAGE_UNAVAILABLE,

@@ -31,7 +31,7 @@ from worker.patience import AWAY, Backoff, Pace
 from worker.plan import RunPlan
 from worker.process import Identity, Rung, Tree, rung_at, start_leader
 from worker.ship import LogShipper, RecordShipper
-from worker.upload import Uploader
+from worker.upload import Listed, Uploader
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +101,7 @@ class Supervisor:
     def _introduce(self, leader: Identity) -> None:
         """Tell the database who this is, and learn how far an earlier supervisor came."""
         me = Identity.of(os.getpid())
-        query = select(Checkpoint.step, Checkpoint.manifest_sha256).where(
-            Checkpoint.job_id == self._plan.job_id, Checkpoint.attempt == self._plan.attempt
-        )
+        query = select(Checkpoint).where(Checkpoint.job_id == self._plan.job_id)
         with self._db.session() as session:
             row = session.get_one(Attempt, self._plan.attempt_id)
             is_adopted = row.supervisor is not None
@@ -112,9 +110,9 @@ class Supervisor:
                 how = "and the run goes on" if leader.is_alive() else "and the run had ended meanwhile"
                 message = f"The supervisor was started anew, {how}."
                 events.append(session, self._plan.job_id, [NewEvent("adopted", message, level="warning")])
-            uploaded = {found.step: found.manifest_sha256 for found in session.execute(query)}
+            listed = {found.step: Listed(found.attempt, found.manifest_sha256) for found in session.scalars(query)}
         self._logs = LogShipper(self._db, self._plan.attempt_id, self._folder, row.shipped_logs)
-        self._uploader.start(uploaded)
+        self._uploader.start(listed)
 
     # While it runs
 

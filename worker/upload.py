@@ -13,7 +13,8 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -51,11 +52,20 @@ class BrokenCheckpoint(Exception):
     """What lies in the folder is not what the record and the manifest say."""
 
 
+@dataclass(frozen=True)
+class Listed:
+    """A checkpoint as the database lists it."""
+
+    attempt: int
+    manifest_sha256: str
+
+
 class Uploader:
     """`take` is called where records are read; the rest runs on a thread until everything taken is in storage."""
 
     def __init__(self, db: Database, storage: Storage, plan: RunPlan, patience_s: float) -> None:
         self.uploaded: dict[int, str] = {}  # step -> digest of the manifest in storage
+        self.inherited: dict[int, str] = {}  # the same, of earlier attempts
         self.warnings: list[str] = []
         self.problem: Cause | None = None
         self.is_lost = False
@@ -70,9 +80,12 @@ class Uploader:
         self._backoff = Backoff(first_s=0.2, longest_s=10.0)
         self._thread = threading.Thread(target=self._run, name="uploader", daemon=True)
 
-    def start(self, uploaded: dict[int, str]) -> None:
-        """`uploaded`: what an earlier supervisor of this attempt brought into storage already."""
-        self.uploaded = dict(uploaded)
+    def start(self, listed: Mapping[int, Listed]) -> None:
+        """`listed`: the job's checkpoints in storage, of earlier attempts and of an earlier supervisor of this one."""
+        self.uploaded = {step: found.manifest_sha256 for step, found in listed.items()}
+        self.inherited = {
+            step: found.manifest_sha256 for step, found in listed.items() if found.attempt != self._plan.attempt
+        }
         self._thread.start()
 
     def take(self, record: CheckpointSaved | CheckpointRemoved) -> None:

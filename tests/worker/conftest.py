@@ -25,7 +25,13 @@ def data_dir() -> Iterator[Path]:
     """Short, as in production: sockets in it have a longest path."""
     folder = Path(tempfile.mkdtemp(prefix="ty-"))
     yield folder
-    shutil.rmtree(folder)
+    wait_for(lambda: _is_removed(folder), f"{folder} to be left alone", 10)
+
+
+def _is_removed(folder: Path) -> bool:
+    """The last nudge of a supervisor may still be writing its message."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 @pytest.fixture

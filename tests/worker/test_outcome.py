@@ -85,6 +85,11 @@ def test_the_uploads_own_problem_is_named() -> None:
     assert judge(finished(uploaded={}, upload_problem=problem)).cause == problem
 
 
+def test_a_run_that_had_nothing_left_to_do_is_a_success_by_the_checkpoint_it_began_with() -> None:
+    assert judge(finished(saved={}, inherited={6: "a" * 64})).result == "succeeded"
+    assert judge(finished(saved={}, inherited={6: "a" * 64}, uploaded={})).result == "failed"
+
+
 def test_a_run_that_finished_before_it_could_be_stopped_is_a_success() -> None:
     assert judge(finished(stop="cancel")).result == "succeeded"
 

@@ -157,3 +157,13 @@ def test_a_supervisor_that_cannot_start_fails_the_launch_in_the_end(
     outcome = world.attempt(attempt_id).outcome
     assert outcome["result"] == "launch_failed"
     assert world.n_taken_devices() == 0
+
+
+def test_a_run_that_died_after_its_last_save_is_finished_by_the_next_attempt(world: World) -> None:
+    job_id, attempt_id = world.start(steps=4, exits_silently=True)
+    world.wait_until(job_id, State.QUEUED)
+    assert "no record says done" in world.attempt(attempt_id).outcome["cause"]["message"]
+    world.place(job_id)
+    world.agent.look()
+    assert world.wait_until(job_id, State.SUCCEEDED, State.FAILED, State.QUEUED).state == State.SUCCEEDED
+    assert world.steps(job_id) == [1, 2, 3, 4]

@@ -108,6 +108,11 @@ class World:
         assert self.agent.look() == 1
         return job_id, attempt_id
 
+    def attempts(self, job_id: str) -> list[str]:
+        query = select(Attempt.id).where(Attempt.job_id == job_id).order_by(Attempt.number)
+        with self.db.reading() as session:
+            return list(session.scalars(query))
+
     def job(self, job_id: str) -> Job:
         with self.db.reading() as session:
             return session.get_one(Job, job_id)
