@@ -5,10 +5,7 @@ Order matters: Pace follows the Trainer's flow callback and settles what is due,
 
 from __future__ import annotations
 
-import json
 import math
-import time
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +15,7 @@ from trainer_core.contract import CauseCode, Evaluated, Metrics
 from trainer_core.events import EventWriter, figures
 from trainer_core.faults import Fault
 from trainer_core.meters import Meters
+from trainer_core.progress_log import ProgressLog
 from trainer_core.ranks import Ranks
 from trainer_core.stop import StopSign
 
@@ -112,18 +110,16 @@ class Watch(TrainerCallback):
 class Telemetry(TrainerCallback):
     """Turns what the Trainer logs into records, and into trainer_log.jsonl, on rank 0."""
 
-    def __init__(self, events: EventWriter, meters: Meters, log_path: Path | None) -> None:
+    def __init__(self, events: EventWriter, meters: Meters, log: ProgressLog | None) -> None:
         self._events = events
         self._meters = meters
-        self._log_path = log_path
-        self._started_at = time.monotonic()
-        self._first_step = 0
+        self._log = log
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self._started_at = time.monotonic()
-        self._first_step = state.global_step
+        if self._log:
+            self._log.begin(state.global_step, state.max_steps, state.log_history)
         self._meters.start_clock()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -150,28 +146,9 @@ class Telemetry(TrainerCallback):
             self._events.emit(Evaluated, step=state.global_step, epoch=state.epoch, values=values)
         else:
             return
-        if self._log_path:
-            self._append_line(self._log_path, state, values)
-
-    def _append_line(self, path: Path, state: TrainerState, values: dict[str, float | str]) -> None:
-        elapsed_s = time.monotonic() - self._started_at
-        n_done = state.global_step - self._first_step
-        n_left = state.max_steps - state.global_step
-        line = {
-            "step": state.global_step,
-            "total": state.max_steps,
-            "loss": values.get("loss"),
-            "eval_loss": values.get("eval_loss"),
-            "lr": values.get("learning_rate"),
-            "epoch": state.epoch,
-            "percentage": round(100 * state.global_step / max(state.max_steps, 1), 2),
-            "elapsed": round(elapsed_s, 3),
-            "remaining": round(elapsed_s / n_done * n_left, 3) if n_done else None,
-        }
         try:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line, allow_nan=False) + "\n")
+            if self._log:
+                self._log.append(state.global_step, state.max_steps, state.epoch, values)
         except OSError as error:
-            # A convenience for people; the records in events.jsonl are the ones that count.
-            self._events.note(f"{path.name} could not be written: {error}", level="warning")
-            self._log_path = None
+            self._events.note(f"trainer_log.jsonl could not be written: {error}", level="warning")
+            self._log = None

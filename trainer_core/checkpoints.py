@@ -42,6 +42,7 @@ class CheckpointStore:
         self._events = events
         self._saved: dict[int, float | None] = {}
         self._size_bytes = 0
+        self._told_of_metric = False
 
     @property
     def best_step(self) -> int | None:
@@ -89,6 +90,7 @@ class CheckpointStore:
         self._put_in_place(saving, step)
         self._saved[step] = self._metric_of(manifest)
         self._size_bytes = manifest.size_bytes
+        self._tell_of_metric(manifest)
         self._events.emit(
             CheckpointSaved,
             step=step,
@@ -141,6 +143,19 @@ class CheckpointStore:
             del self._saved[step]
             self._events.emit(CheckpointRemoved, step=step)
             shutil.rmtree(going)
+
+    def _tell_of_metric(self, manifest: Manifest) -> None:
+        """Say once that the asked metric is not there, and what decides in its place."""
+        name = self.config.metric_for_best
+        if self._told_of_metric or name in manifest.metrics or f"eval_{name}" in manifest.metrics:
+            return
+        self._told_of_metric = True
+        stand_in = next((key for key in ("eval_loss", "loss") if key in manifest.metrics), None)
+        there = ", ".join(sorted(manifest.metrics)) or "nothing"
+        self._events.note(
+            f"The best checkpoint is chosen by {stand_in or 'nothing'}: {name} is not computed; there is {there}.",
+            level="warning",
+        )
 
     def _metric_of(self, manifest: Manifest) -> float | None:
         value = best_value(manifest.metrics, self.config.metric_for_best)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from trainer_core.contract import Cause, CauseCode, ExitCode, Failed, RunConfig,
 from trainer_core.events import EventWriter
 from trainer_core.faults import StopAsked, cause_of
 from trainer_core.launch_env import LaunchEnv, read_launch_env
+from trainer_core.progress_log import TRAINER_LOG
 
 # A rank that fails waits so long for rank 0 to tell of it: the launcher kills the others as soon as one has left.
 PATIENCE_S = 3.0
@@ -88,22 +89,23 @@ def _config_cause(error: ValidationError) -> Cause:
 
 def _set_former_files_aside(folder: RunFolder) -> None:
     """An earlier attempt in the same folder keeps its records, but under another name: `seq` starts at 1 again."""
-    for path in [folder.events, *folder.scratch.glob("rank*.error.json")]:
+    for path in [folder.events, folder.output / TRAINER_LOG, *folder.scratch.glob("rank*.error.json")]:
         if path.exists():
             path.rename(folder.scratch / f"former-{time.time_ns()}-{path.name}")
 
 
 def _stop_reason(folder: RunFolder) -> str:
-    return StopRequest.model_validate_json(folder.stop.read_bytes()).reason
+    try:
+        return StopRequest.model_validate_json(folder.stop.read_bytes()).reason
+    except (OSError, ValidationError):
+        return StopRequest().reason  # an empty file, made by `touch`
 
 
 def _error_file(folder: RunFolder, rank: int) -> Path:
     return folder.scratch / f"rank{rank}.error.json"
 
 
-def _wait_for(condition: object, patience_s: float = PATIENCE_S) -> None:
-    assert callable(condition)
+def _wait_for(condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + patience_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
-    sys.stdout.flush()

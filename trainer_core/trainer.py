@@ -20,6 +20,7 @@ from trainer_core.evaluation import evaluate
 from trainer_core.events import EventWriter, figures, finite_or_word
 from trainer_core.faults import Fault
 from trainer_core.meters import Meters
+from trainer_core.progress_log import TRAINER_LOG, ProgressLog
 from trainer_core.ranks import Ranks
 from trainer_core.stop import StopSign
 from trainer_core.weights import expected_names
@@ -62,10 +63,12 @@ class RunTrainer(Trainer):
         self._config_digest = config_digest
         self._micro_losses: list[torch.Tensor] = []
         super().__init__(args=args, **trainer_arguments)
-        log_path = store.folder.output / "trainer_log.jsonl" if ranks.is_main else None
+        if ranks.is_main:
+            store.adopt_existing()
+        log = ProgressLog(store.folder.output / TRAINER_LOG) if ranks.is_main else None
         self.add_callback(Pace(has_eval=self.eval_dataset is not None))
         self.add_callback(Watch(self, ranks, stop, events))
-        self.add_callback(Telemetry(events, self.meters, log_path))
+        self.add_callback(Telemetry(events, self.meters, log))
         self._expected = expected_names(self.model, has_adapter=config.adapter is not None)
 
     # -- setting up ---------------------------------------------------------------------------------------------------

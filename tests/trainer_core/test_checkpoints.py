@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
-from tests.trainer_core.runs import Workshop, wait_until
+from tests.tiny import make_tiny
+from tests.trainer_core.runs import Workshop, setting, wait_until
 from trainer_core.checkpoints import CheckpointStore, newest_complete
 from trainer_core.contract import CauseCode, Manifest, Retention, RunConfig, RunFolder
 from trainer_core.events import EventWriter
@@ -216,6 +217,8 @@ def test_a_metric_that_is_not_computed_falls_back(workshop: Workshop, metric: st
     outcome = workshop.run(f"by-{metric}", metric_for_best=metric, data=data)
     assert outcome.codes == [0, 0]
     assert outcome.one("done")["best_step"] == 6
+    told = [note for note in outcome.of_type("note") if metric in note["message"]]
+    assert len(told) == (1 if metric == "eval_f1" else 0)
 
 
 @pytest.mark.train
@@ -255,3 +258,16 @@ def test_a_full_disk_during_a_save_keeps_the_last_good_checkpoint(workshop: Work
     for step in outcome.checkpoints:
         verify(folder.checkpoint(step), read_manifest(folder.checkpoint(step)))
     assert not list(folder.checkpoints.glob(".saving-*"))
+
+
+@pytest.mark.train
+def test_tied_weights_are_saved(workshop: Workshop, tmp_path: Path) -> None:
+    """The output layer is the embedding: one tensor under one of its two names, at every kind of save."""
+    tied = make_tiny(tmp_path / "tied", tied=True)
+    model = {"name": "tied", "source": str(tied)}
+    for kind in ("ddp", "zero3"):
+        parts = setting(kind, "full")
+        outcome = workshop.run(f"tied-{kind}", **parts, model=model, training={"max_steps": 1})
+        assert outcome.codes == [0, 0]
+        names = load_file(outcome.folder.checkpoint(1) / "model.safetensors").keys()
+        assert "model.embed_tokens.weight" in names

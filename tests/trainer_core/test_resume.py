@@ -35,6 +35,9 @@ def test_a_resumed_run_continues_the_curve_exactly(workshop: Workshop, kind: str
         assert outcome.series(figure) == pytest.approx(expected, rel=1e-6, abs=1e-12)
     assert outcome.eval_losses[6] == pytest.approx(straight.eval_losses[6], rel=1e-6)
     assert outcome.one("done")["step"] == 6
+    log = (outcome.folder.output / "trainer_log.jsonl").read_text().splitlines()
+    losses = {line["step"]: line["loss"] for line in map(json.loads, log) if line["loss"]}
+    assert losses == pytest.approx(straight.series("loss"), rel=1e-6)
 
 
 def test_a_killed_run_resumes_from_its_newest_complete_checkpoint(workshop: Workshop) -> None:

@@ -65,16 +65,13 @@ def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: Launc
     check_vocabulary(model, len(loaded.tokenizer))
     stop.leave_if_asked()
 
-    store = CheckpointStore(config, folder, events)
-    if ranks.is_main:
-        store.adopt_existing()
     resumed = checkpoint if config.resume and config.resume.mode == "full" else None
     trainer = RunTrainer(
         config=config,
         args=args,
         ranks=ranks,
         stop=stop,
-        store=store,
+        store=CheckpointStore(config, folder, events),
         events=events,
         before_loading=lambda total_steps: _check_plan(config, total_steps, resumed, args),
         on_ready=lambda trainer, total_steps: _ready(trainer, total_steps, config, data, model),
