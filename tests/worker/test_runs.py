@@ -216,3 +216,15 @@ def test_a_launcher_that_is_not_there_fails_the_launch(world: World) -> None:
     outcome = world.attempt(attempt_id).outcome
     assert outcome["result"] == "launch_failed"
     assert "/nonexistent/torchrun" in outcome["cause"]["message"]
+
+
+def test_a_five_megabyte_line_is_shipped_cut_and_what_follows_it_whole(world: World) -> None:
+    job_id, attempt_id = world.start(steps=3, print_bytes=5_000_000)
+    supervisor = world.supervisor(attempt_id)
+    world.wait_until(job_id, State.SUCCEEDED)
+    lines = [line["text"] for line in world.log_lines(job_id) if line["rank"] == 0]
+    assert lines[0].endswith("[cut: this line had 5,000,000 bytes]")
+    assert len(lines[0]) < 10_000
+    assert lines[1:] == ["step 1", "step 2", "step 3"]
+    assert world.storage.size(world.artifacts(job_id)["logs/attempt-1/rank0.log"].storage_key) > 5_000_000
+    wait_for(lambda: not supervisor.is_alive(), "the supervisor to leave")
