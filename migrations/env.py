@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 
 from api.core.columns import Instant
 from api.core.db import Database
+from api.core.schema import METADATA
 from api.core.settings import get_settings
-from api.core.tables import Base
 
 
 def render_item(kind: str, item: Any, _autogen: Any) -> str | Literal[False]:
@@ -23,7 +23,7 @@ def render_item(kind: str, item: Any, _autogen: Any) -> str | Literal[False]:
 def run(connection: Connection) -> None:
     context.configure(
         connection=connection,
-        target_metadata=Base.metadata,
+        target_metadata=METADATA,
         render_as_batch=connection.dialect.name == "sqlite",
         render_item=render_item,
         compare_type=True,
