@@ -22,6 +22,7 @@ from trainer_core.progress_log import TRAINER_LOG
 
 # A rank that fails waits so long for rank 0 to tell of it: the launcher kills the others as soon as one has left.
 PATIENCE_S = 3.0
+RANK_0_TOLD = "rank0.told"
 
 
 def main(folder: RunFolder) -> ExitCode:
@@ -37,6 +38,7 @@ def main(folder: RunFolder) -> ExitCode:
     except StopAsked:
         code = ExitCode.STOPPED
         events.emit(Stopped, step=0, reason=_stop_reason(folder))
+        _leave_after_rank_0(folder, ranks)
     except Exception as error:  # the whole run ends here, and the cause is recorded
         traceback.print_exc()
         code = _record_failure(error, folder, events, ranks)
@@ -54,13 +56,22 @@ def _record_failure(error: Exception, folder: RunFolder, events: EventWriter, ra
     cause = _config_cause(error) if isinstance(error, ValidationError) else cause_of(error, ranks.rank)
     if not ranks.is_main:
         _error_file(folder, ranks.rank).write_text(cause.model_dump_json())
-        _wait_for(lambda: _error_file(folder, 0).exists())
+        _leave_after_rank_0(folder, ranks)
         return _code_for(cause)
     if cause.code is CauseCode.RANK_DIED:
         cause = _told_by_another(folder, ranks) or cause
     events.emit(Failed, cause=cause)
-    _error_file(folder, 0).write_text(cause.model_dump_json())
+    _leave_after_rank_0(folder, ranks)
     return _code_for(cause)
+
+
+def _leave_after_rank_0(folder: RunFolder, ranks: LaunchEnv) -> None:
+    """Rank 0 has told how the run ended and marks it; the others wait for the mark, but not for ever."""
+    mark = folder.scratch / RANK_0_TOLD
+    if ranks.is_main:
+        mark.touch()
+    else:
+        _wait_for(mark.exists)
 
 
 def _code_for(cause: Cause) -> ExitCode:
@@ -89,7 +100,8 @@ def _config_cause(error: ValidationError) -> Cause:
 
 def _set_former_files_aside(folder: RunFolder) -> None:
     """An earlier attempt in the same folder keeps its records, but under another name: `seq` starts at 1 again."""
-    for path in [folder.events, folder.output / TRAINER_LOG, *folder.scratch.glob("rank*.error.json")]:
+    errors = folder.scratch.glob("rank*.error.json")
+    for path in [folder.events, folder.output / TRAINER_LOG, folder.scratch / RANK_0_TOLD, *errors]:
         if path.exists():
             path.rename(folder.scratch / f"former-{time.time_ns()}-{path.name}")
 
