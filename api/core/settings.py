@@ -6,6 +6,7 @@ The file is `$TRAINYARD_CONFIG`, else `trainyard.toml` in the data folder. Nothi
 from __future__ import annotations
 
 import os
+import re
 import socket
 from functools import lru_cache
 from pathlib import Path
@@ -139,10 +140,9 @@ class Settings(BaseSettings):
 def _without_password(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     credentials, at, host = rest.rpartition("@")
-    if not at:
-        return url
-    user = credentials.split(":", 1)[0]
-    return f"{scheme}{separator}{user}:***@{host}"
+    user, colon, _password = credentials.partition(":")
+    shown = f"{scheme}{separator}{user}{colon}{'***' if colon else ''}{at}{host}"
+    return re.sub(r"(password=)[^&]*", r"\1***", shown)
 
 
 @lru_cache(maxsize=1)
