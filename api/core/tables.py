@@ -13,6 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from api.core.columns import BigInt, ExactJson, Instant, Json
 from api.core.db import now
+from api.core.life_columns import LifeColumns
 
 
 class Base(DeclarativeBase):
@@ -80,7 +81,7 @@ class Dataset(Base):
     deleted_at: Mapped[datetime | None]
 
 
-class Job(Base):
+class Job(LifeColumns, Base):
     """A job. Only `api/core/moves.py` changes `state`."""
 
     __tablename__ = "jobs"
@@ -103,7 +104,7 @@ class Job(Base):
     n_devices: Mapped[int] = mapped_column(Integer, default=1)
     attempt: Mapped[int] = mapped_column(Integer, default=0, doc="Number of the newest attempt; 0 before the first.")
     n_failures: Mapped[int] = mapped_column(Integer, default=0, doc="Attempts ended by a fault that is not the user's.")
-    stop: Mapped[str | None] = mapped_column(String(20), doc="The wish to stop: cancel.")
+    stop: Mapped[str | None] = mapped_column(String(20), doc="The wish to stop: a StopRequest's reason.")
     planned_steps: Mapped[int | None]
     step: Mapped[int] = mapped_column(default=0)
     epoch: Mapped[float | None]
@@ -176,6 +177,7 @@ class Node(Base):
     state: Mapped[str] = mapped_column(String(20))
     labels: Mapped[dict[str, Any]] = mapped_column(default=dict)
     facts: Mapped[dict[str, Any]] = mapped_column(default=dict, doc="Versions, cores, memory_bytes, load.")
+    hold: Mapped[str | None] = mapped_column(String(20), doc="draining or cordoned: its state whenever it answers.")
     beat_at: Mapped[datetime]
     created_at: Mapped[datetime] = mapped_column(default=now)
 
