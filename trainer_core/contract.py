@@ -135,7 +135,10 @@ FieldName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class Columns(Frozen):
-    """Maps the format's own field names onto a file's columns: `{"prompt": "question", "completion": "answer"}`."""
+    """Maps the format's own field names onto a file's columns: `{"prompt": "question", "completion": "answer"}`.
+
+    A dotted name looks into objects: `translation.en`.
+    """
 
     messages: FieldName | None = None
     tools: FieldName | None = None
@@ -146,6 +149,12 @@ class Columns(Frozen):
     input: FieldName | None = None
     output: FieldName | None = None
     text: FieldName | None = None
+    chosen: FieldName | None = None
+    rejected: FieldName | None = None
+    label: FieldName | None = None
+    text_pair: FieldName | None = None
+    tokens: FieldName | None = None
+    tags: FieldName | None = None
 
     def mapped(self) -> dict[str, str]:
         """Only the fields that were set: format's name -> file's name."""

@@ -9,7 +9,7 @@ import difflib
 from typing import Any
 
 from trainer_core.data.decode import json_type
-from trainer_core.data.examples import ChatExample
+from trainer_core.data.examples import ChatExample, Messages
 from trainer_core.data.problems import RowFault, quoted
 from trainer_core.data.tool_rules import normalise_function_call, normalise_tool_calls, parse_written_calls
 
@@ -38,12 +38,31 @@ _SHAREGPT_KEYS = frozenset(("from", "value", "weight"))
 
 def to_chat(turns: object, tools: list[dict[str, Any]] | None, system: str | None, field: str) -> ChatExample:
     """Check a conversation in OpenAI's or ShareGPT's spelling and put it into the canonical one. Raises RowFault."""
+    before: Messages = () if system is None else ({"role": "system", "content": system},)
+    messages, learnt, ignored = read_turns(turns, field, before)
+    messages, learnt = [*before, *messages], [False] * len(before) + learnt
+    _check_whole(messages, learnt, field)
+    return ChatExample(tuple(messages), tools, tuple(learnt), frozenset(ignored))
+
+
+def to_prompt(turns: object, system: str | None, field: str) -> Messages:
+    """A conversation that waits for the assistant, in the canonical spelling. Raises RowFault."""
+    before: Messages = () if system is None else ({"role": "system", "content": system},)
+    messages = (*before, *read_turns(turns, field, before)[0])
+    if not messages or messages[-1]["role"] not in ("user", "tool"):
+        found = f"the last message is the {messages[-1]['role']}'s" if messages else "there is no message"
+        raise RowFault("ends_with_reply", f"{found}; a prompt ends with the user's", field)
+    return messages
+
+
+def read_turns(turns: object, field: str, before: Messages = ()) -> tuple[list[dict[str, Any]], list[bool], set[str]]:
+    """The messages that follow `before`, in canonical form; whether each is learnt; keys that are ignored."""
     if not isinstance(turns, list):
         raise RowFault("messages_not_list", f"expected a list of messages, found {json_type(turns)}", field)
-    messages: list[dict[str, Any]] = [] if system is None else [{"role": "system", "content": system}]
-    learnt: list[bool] = [False] * len(messages)
+    messages = list(before)
+    learnt: list[bool] = []
     ignored: set[str] = set()
-    call_ids: set[str] = set()
+    call_ids = {call["id"] for message in before for call in message.get("tool_calls", ()) if "id" in call}
     for index, turn in enumerate(turns):
         place = f"{field}[{index}]"
         message, is_learnt = _message(turn, place)
@@ -54,8 +73,7 @@ def to_chat(turns: object, tools: list[dict[str, Any]] | None, system: str | Non
             _check_call_id(message, call_ids, place)
         messages.append(message)
         learnt.append(is_learnt)
-    _check_whole(messages, learnt, field)
-    return ChatExample(tuple(messages), tools, tuple(learnt), frozenset(ignored))
+    return messages[len(before) :], learnt, ignored
 
 
 def _message(turn: object, place: str) -> tuple[dict[str, Any], bool]:

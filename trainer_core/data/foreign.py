@@ -1,4 +1,4 @@
-"""Files people send that are no JSON: archives, tables, spreadsheets, pickles; each is named and refused unread.
+"""Files people send that are no text: archives, spreadsheets, pickles; each is named and refused unread.
 
 Pure: standard library only. Nothing is ever unpacked or executed here; only the first bytes are looked at.
 """
@@ -9,8 +9,8 @@ import tarfile
 
 from trainer_core.data.problems import UploadRefused
 
-_SEND_ROWS = "Send JSONL (one JSON object a line) or a JSON array, optionally gzip-compressed."
-_UNPACK = "Unpack it and send the JSONL or JSON file inside (gzip of that one file is fine)."
+_SEND_ROWS = "Send JSONL (one JSON object a line), a JSON array or a CSV table, optionally gzip-compressed."
+_UNPACK = "Unpack it and send the JSONL, JSON or CSV file inside (gzip of that one file is fine)."
 
 # (code, what it is, offset, magic bytes)
 _SIGNATURES: tuple[tuple[str, str, int, bytes], ...] = (
@@ -76,14 +76,3 @@ def _is_old_tar(head: bytes) -> bool:
     except tarfile.HeaderError:
         return False
     return True
-
-
-def refuse_table(text: bytes, *, is_whole: bool) -> None:
-    """Raise UploadRefused if the first lines of `text` look like a table and none like JSON."""
-    lines = [line.strip(b" \t\r") for line in text.split(b"\n", 6)]
-    lines = [line for line in (lines if is_whole else lines[:-1])[:5] if line]
-    if len(lines) < 2 or any(line.startswith((b"{", b"[")) or line.endswith((b"}", b"},")) for line in lines):
-        return
-    for name, mark in (("tab-separated", b"\t"), ("CSV", b","), ("semicolon-separated", b";")):
-        if lines[0].count(mark) and any(line.count(mark) for line in lines[1:]):
-            raise UploadRefused("csv_sent", f"the file looks like a {name} table or plain text, not JSON", _SEND_ROWS)

@@ -1,112 +1,63 @@
-"""The dataset formats: recognising one by its columns, mapping a file's own columns, and turning a row into an example.
+"""Turning a row of each dataset format into an example, and checking a whole file for one format.
 
 Pure: standard library and pydantic only. Extra columns are never looked at.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, overload
 
-from trainer_core.data.chat_rules import to_chat
+from trainer_core.data.chat_rules import to_chat, to_prompt
+from trainer_core.data.columns import MISSING, value_at
 from trainer_core.data.decode import json_type
-from trainer_core.data.examples import ChatExample, Example, PromptExample, TextExample
+from trainer_core.data.examples import (
+    AnyExample,
+    ChatExample,
+    Example,
+    FeedbackExample,
+    LabelExample,
+    PreferenceExample,
+    PromptExample,
+    PromptOnly,
+    TextExample,
+    TokensExample,
+)
+from trainer_core.data.fields import FIELDS, OPENAI_REPLIES, has_fields, recognise
+from trainer_core.data.labels import read_label, read_tags
+from trainer_core.data.mapping import METHOD_FORMATS, check_columns, did_you_mean, format_for, formats_of, needs_of
+from trainer_core.data.preference_rules import Pair, openai_pair, to_preference
 from trainer_core.data.problems import FormatError, Problems, RowFault
-from trainer_core.data.report import DatasetFormat, DatasetReport, TrainFormat
+from trainer_core.data.report import SftFormat, TrainFormat
 from trainer_core.data.stored import read_rows
 from trainer_core.data.tool_rules import normalise_tools
 
 __all__ = [
-    "FIELDS", "ChatExample", "Example", "FormatError", "PromptExample", "RowFault", "TextExample", "TrainFormat",
-    "check_columns", "check_rows", "has_fields", "recognise", "to_example",
+    "FIELDS", "METHOD_FORMATS", "AnyExample", "ChatExample", "Example", "FeedbackExample", "FormatError",
+    "LabelExample", "PreferenceExample", "PromptExample", "PromptOnly", "RowFault", "TextExample", "TokensExample",
+    "TrainFormat", "check_columns", "check_rows", "format_for", "formats_of", "has_fields", "recognise", "to_example",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Fields:
-    """A format's own field names."""
-
-    required: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return self.required + self.optional
-
-
-# In order of precedence: a row with messages and text is a conversation.
-FIELDS: dict[TrainFormat, Fields] = {
-    "messages": Fields(("messages",), ("tools", "system")),
-    "prompt_completion": Fields(("prompt", "completion"), ("system",)),
-    "instruction": Fields(("instruction", "output"), ("input", "system")),
-    "text": Fields(("text",)),
-}
-_ALL_FIELDS = tuple(dict.fromkeys(name for fields in FIELDS.values() for name in fields.all))
-
-
-def recognise(row: Mapping[str, Any]) -> DatasetFormat:
-    """The format whose required columns the row has, by the formats' own names; `columns` if none.
-
-    Tables written as JSON hold every column in every row, null where it does not apply: columns that are all null count
-    only if nothing else fits.
-    """
-    filled = {name: value for name, value in row.items() if value is not None}
-    fitting: list[TrainFormat] = [name for name in FIELDS if has_fields(name, row)]
-    return next(
-        (name for name in fitting if any(field in filled for field in _needed(name))), next(iter(fitting), "columns")
-    )
-
-
-def has_fields(format: TrainFormat, row: Mapping[str, Any]) -> bool:
-    """Whether a row has the columns that `format` cannot do without."""
-    check = any if format == "messages" else all
-    return check(name in row for name in _needed(format))
-
-
-def _needed(format: TrainFormat) -> tuple[str, ...]:
-    """A format's required columns; of a conversation's two names one is enough."""
-    return ("messages", "conversations") if format == "messages" else FIELDS[format].required
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Row -> example
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def to_example(format: TrainFormat, columns_mapping: Mapping[str, str], row: Mapping[str, Any]) -> Example:
+@overload
+def to_example(format: SftFormat, columns_mapping: Mapping[str, str], row: Mapping[str, Any]) -> Example: ...
+@overload
+def to_example(format: TrainFormat, columns_mapping: Mapping[str, str], row: Mapping[str, Any]) -> AnyExample: ...
+def to_example(format: TrainFormat, columns_mapping: Mapping[str, str], row: Mapping[str, Any]) -> AnyExample:
     """Turn one row into what is trained on. Raises RowFault, with the column as the file names it."""
-    if format == "messages":
-        return _chat_example(columns_mapping, row)
-    if format == "prompt_completion":
-        prompt = _text("prompt", columns_mapping, row)
-        return PromptExample(prompt, _reply("completion", columns_mapping, row), _system(columns_mapping, row))
-    if format == "instruction":
-        prompt = _text("instruction", columns_mapping, row)
-        more = _text("input", columns_mapping, row, is_optional=True)
-        if more.strip():
-            prompt = f"{prompt}\n{more}" if prompt.strip() else more
-        return PromptExample(prompt, _reply("output", columns_mapping, row), _system(columns_mapping, row))
-    text = _text("text", columns_mapping, row)
-    if not text.strip():
-        raise RowFault("empty_text", "the text is empty; leave the row out", columns_mapping.get("text", "text"))
-    return TextExample(text)
+    return _READERS[format](columns_mapping, row)
 
 
 def _chat_example(mapping: Mapping[str, str], row: Mapping[str, Any]) -> ChatExample:
     column = mapping.get("messages") or _turns_column(row)
-    if column not in row:
+    turns = value_at(row, column)
+    if turns is MISSING:
         raise _missing(column, row)
     is_sharegpt = column == "conversations"
     # A bare `system` column belongs to ShareGPT files; beside `messages` it is one of the extra columns.
     system = _system(mapping, row) if is_sharegpt or "system" in mapping else None
-    tools_column = mapping.get("tools", "tools")
-    tools = normalise_tools(row.get(tools_column), tools_column)
-    if tools is None and "tools" not in mapping and row.get("functions") is not None:
-        tools = normalise_tools(row["functions"], "functions")
-    return to_chat(row[column], tools, system, column)
+    return to_chat(turns, _tools(mapping, row), system, column)
 
 
 def _turns_column(row: Mapping[str, Any]) -> str:
@@ -115,23 +66,141 @@ def _turns_column(row: Mapping[str, Any]) -> str:
     return "conversations" if has_turns else "messages"
 
 
+def _tools(mapping: Mapping[str, str], row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    column = mapping.get("tools", "tools")
+    tools = normalise_tools(_optional(column, row), column)
+    if tools is None and "tools" not in mapping and row.get("functions") is not None:
+        return normalise_tools(row["functions"], "functions")
+    return tools
+
+
+def _prompt_completion(mapping: Mapping[str, str], row: Mapping[str, Any]) -> PromptExample:
+    prompt = _text("prompt", mapping, row)
+    return PromptExample(prompt, _reply("completion", mapping, row), _system(mapping, row))
+
+
+def _instruction(mapping: Mapping[str, str], row: Mapping[str, Any]) -> PromptExample:
+    prompt = _text("instruction", mapping, row)
+    more = _text("input", mapping, row, is_optional=True)
+    if more.strip():
+        prompt = f"{prompt}\n{more}" if prompt.strip() else more
+    return PromptExample(prompt, _reply("output", mapping, row), _system(mapping, row))
+
+
+def _text_example(mapping: Mapping[str, str], row: Mapping[str, Any]) -> TextExample:
+    return TextExample(_filled_text("text", mapping, row, "empty_text"))
+
+
+def _preference(mapping: Mapping[str, str], row: Mapping[str, Any]) -> PreferenceExample:
+    openai = None if {"chosen", "rejected", "prompt"} & set(mapping) else _openai_replies(row)
+    if openai is None:
+        prompt, chosen, rejected = (mapping.get(name, name) for name in ("prompt", "chosen", "rejected"))
+        values = _optional(prompt, row), _required(chosen, row), _required(rejected, row)
+        tools = _tools(mapping, row)
+    else:
+        prompt, chosen, rejected = "input.messages", *openai
+        messages, tools_value = openai_pair(dict(row), ("input", *openai))
+        values = messages, row[chosen], row[rejected]
+        tools = normalise_tools(tools_value, "input.tools")
+    return to_preference(Pair(*values, _system(mapping, row), tools, (prompt, chosen, rejected)))
+
+
+def _openai_replies(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names that the row uses of OpenAI's shape; None where it has chosen and rejected, or neither."""
+    if row.get("chosen") is not None and row.get("rejected") is not None:
+        return None
+    return next((pair for pair in OPENAI_REPLIES if "input" in row and pair[0] in row and pair[1] in row), None)
+
+
+def _feedback(mapping: Mapping[str, str], row: Mapping[str, Any]) -> FeedbackExample:
+    column = mapping.get("label", "label")
+    prompt = _text("prompt", mapping, row)
+    completion = _reply("completion", mapping, row)
+    label = _required(column, row)
+    if not isinstance(label, bool) and not (isinstance(label, int) and label in (0, 1)):
+        found = f'the text "{label[:20]}"' if isinstance(label, str) else json_type(label)
+        raise RowFault("label_not_boolean", f"expected true or false (or 1 or 0), found {found}", column)
+    return FeedbackExample(prompt, completion, bool(label), _system(mapping, row))
+
+
+def _label(mapping: Mapping[str, str], row: Mapping[str, Any]) -> LabelExample:
+    column, pair_column = mapping.get("label", "label"), mapping.get("text_pair", "text_pair")
+    text = _filled_text("text", mapping, row, "empty_text")
+    pair = None if _optional(pair_column, row) is None else _text("text_pair", mapping, row)
+    return LabelExample(text, pair, read_label(_required(column, row), column))
+
+
+def _tokens(mapping: Mapping[str, str], row: Mapping[str, Any]) -> TokensExample:
+    column, tags_column = mapping.get("tokens", "tokens"), mapping.get("tags", "tags")
+    tokens = _required(column, row)
+    if not isinstance(tokens, list):
+        raise RowFault("bad_tokens", f"expected a list of strings, found {json_type(tokens)}", column)
+    if not tokens:
+        raise RowFault("empty_text", "the list of tokens is empty; leave the row out", column)
+    for index, token in enumerate(tokens):
+        if not isinstance(token, str):
+            raise RowFault("bad_tokens", f"expected a string, found {json_type(token)}", f"{column}[{index}]")
+        if not token.strip():
+            raise RowFault("empty_token", "the token is empty; leave it and its tag out", f"{column}[{index}]")
+    return TokensExample(tuple(tokens), read_tags(_required(tags_column, row), len(tokens), tags_column))
+
+
+def _prompt_only(mapping: Mapping[str, str], row: Mapping[str, Any]) -> PromptOnly:
+    column = mapping.get("prompt") or mapping.get("messages")
+    if column is None:
+        column = "prompt" if row.get("prompt") is not None else _turns_column(row)
+        column = column if column in row else "prompt"
+    prompt, tools = _required(column, row), _tools(mapping, row)
+    # As in conversations, a bare `system` column beside `messages` is one of the extra columns.
+    system = None if column == "messages" and "system" not in mapping else _system(mapping, row)
+    if isinstance(prompt, list):
+        return PromptOnly(to_prompt(prompt, system, column), None, dict(row), tools)
+    if not isinstance(prompt, str):
+        message = f"expected a string or a list of messages, found {json_type(prompt)}"
+        raise RowFault("not_string", message, column)
+    if not prompt.strip():
+        raise RowFault("empty_prompt", "the prompt is empty; there is nothing to answer", column)
+    return PromptOnly(prompt, system, dict(row), tools)
+
+
+_READERS: dict[TrainFormat, Callable[[Mapping[str, str], Mapping[str, Any]], AnyExample]] = {
+    "messages": _chat_example,
+    "prompt_completion": _prompt_completion,
+    "instruction": _instruction,
+    "text": _text_example,
+    "preference": _preference,
+    "feedback": _feedback,
+    "classification": _label,
+    "token_classification": _tokens,
+    "prompts": _prompt_only,
+}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One field
+# ---------------------------------------------------------------------------------------------------------------------
+
+
 def _text(name: str, mapping: Mapping[str, str], row: Mapping[str, Any], *, is_optional: bool = False) -> str:
     column = mapping.get(name, name)
-    value = row.get(column)
+    value = _optional(column, row) if is_optional else _required(column, row)
     if isinstance(value, str):
         return value
     if value is None and is_optional:
         return ""
-    if column not in row:
-        raise _missing(column, row)
     raise RowFault("not_string", f"expected a string, found {json_type(value)}", column)
+
+
+def _filled_text(name: str, mapping: Mapping[str, str], row: Mapping[str, Any], code: str) -> str:
+    text = _text(name, mapping, row)
+    if not text.strip():
+        raise RowFault(code, f"the {name} is empty; leave the row out", mapping.get(name, name))
+    return text
 
 
 def _reply(name: str, mapping: Mapping[str, str], row: Mapping[str, Any]) -> str:
     column = mapping.get(name, name)
-    if column not in row:
-        raise _missing(column, row)
-    value = row[column]
+    value = _required(column, row)
     if not isinstance(value, str):
         raise RowFault("reply_not_string", f"expected a string, found {json_type(value)}", column)
     if not value.strip():
@@ -144,81 +213,26 @@ def _system(mapping: Mapping[str, str], row: Mapping[str, Any]) -> str | None:
     return text if text.strip() else None
 
 
+def _required(column: str, row: Mapping[str, Any]) -> Any:
+    value = value_at(row, column)
+    if value is MISSING:
+        raise _missing(column, row)
+    return value
+
+
+def _optional(column: str, row: Mapping[str, Any]) -> Any:
+    value = value_at(row, column)
+    return None if value is MISSING else value
+
+
 def _missing(column: str, row: Mapping[str, Any]) -> RowFault:
-    return RowFault("missing_field", f'the row has no "{column}"{_did_you_mean(column, row)}', column)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# A job's column mapping
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def check_columns(report: DatasetReport, columns: Mapping[str, str]) -> TrainFormat:
-    """The format a job trains this dataset in, given its column mapping. Raises FormatError."""
-    if not columns:
-        if report.format == "columns":
-            raise FormatError("columns_needed", _columns_needed(report))
-        return report.format
-    for name, column in columns.items():
-        if name not in _ALL_FIELDS:
-            raise FormatError(
-                "unknown_field", f'no format has a field "{name}"{_did_you_mean(name, _ALL_FIELDS)}', name
-            )
-        if column not in report.columns:
-            message = f'the dataset has no column "{column}"{_did_you_mean(column, report.columns)}'
-            raise FormatError("missing_column", message, name)
-    if len(set(columns.values())) < len(columns):
-        raise FormatError("column_twice", "one column is mapped to two fields", next(iter(columns)))
-    return _mapped_format(report, columns)
-
-
-def _mapped_format(report: DatasetReport, columns: Mapping[str, str]) -> TrainFormat:
-    """The format that has all mapped fields and whose other required fields are in the file under their own names."""
-    candidates = [name for name, fields in FIELDS.items() if set(columns) <= set(fields.all)]
-    candidates.sort(key=lambda name: name != report.format)  # stable: what was recognised comes first
-    if not candidates:
-        raise FormatError(
-            "mixed_fields", f"no format has all of the fields {', '.join(columns)}; {_needs()}", next(iter(columns))
-        )
-    for name in candidates:
-        if has_fields(name, {**report.columns, **columns}):
-            return name
-    missing = [name for name in FIELDS[candidates[0]].required if name not in columns and name not in report.columns]
-    raise FormatError(
-        "missing_column",
-        f"{candidates[0]} needs {' and '.join(missing)} too: map {'it' if len(missing) == 1 else 'them'} to one of "
-        f"{_names(report)}",
-        missing[0],
-    )
-
-
-def _columns_needed(report: DatasetReport) -> str:
-    return f"the file has the columns {_names(report)}, which are no known format; say which is which: {_needs()}"
-
-
-def _needs() -> str:
-    return "; ".join(f"{name} needs {' and '.join(fields.required)}" for name, fields in FIELDS.items())
-
-
-def _names(report: DatasetReport) -> str:
-    names = list(report.columns)
-    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-
-
-def _did_you_mean(name: str, known: Mapping[str, Any] | tuple[str, ...]) -> str:
-    """The nearest known name, also where only case or white space differ."""
-    plain = {candidate.strip().casefold(): candidate for candidate in list(known)[:1000]}
-    near = difflib.get_close_matches(name.strip().casefold()[:256], plain, n=1)
-    if near:
-        return f'; did you mean "{plain[near[0]][:60]}"?'
-    shown = ", ".join(candidate[:60] for candidate in list(known)[:10])
-    return f"; it has {shown}" if shown else ""
+    return RowFault("missing_field", f'the row has no "{column}"{did_you_mean(column, row)}', column)
 
 
 def check_rows(path: Path, format: TrainFormat, columns: Mapping[str, str]) -> None:
     """Check every row of a normalised file for `format` under a mapping. Raises UploadRefused with the lines."""
     if format not in get_args(TrainFormat):
-        raise FormatError("unknown_format", f'"{format}" is no format; {_needs()}')
+        raise FormatError("unknown_format", f'"{format}" is no format; {needs_of(FIELDS)}')
     problems = Problems()
     for row in read_rows(path):
         try:

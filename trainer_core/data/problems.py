@@ -12,6 +12,7 @@ from trainer_core.contract import Frozen
 
 MAX_LISTED = 20
 MAX_QUOTED = 60
+MAX_LINES_NAMED = 5
 
 
 def quoted(text: str, limit: int = MAX_QUOTED) -> str:
@@ -96,7 +97,9 @@ class Problems:
         self.listed.sort(key=lambda problem: problem.line)
         first = self.listed[0]
         where = f"line {first.line}" if first.field is None else f"line {first.line}, {first.field}"
-        more = "" if self.n == 1 else f" ({self.n} rows cannot be used; the first {len(self.listed)} are listed)"
+        lines = ", ".join(str(problem.line) for problem in self.listed[:MAX_LINES_NAMED])
+        rest = f" and more; the first {len(self.listed)} are listed" if self.n > MAX_LINES_NAMED else ""
+        more = "" if self.n == 1 else f" ({self.n} rows cannot be used: lines {lines}{rest})"
         raise UploadRefused(
             first.code, f"{where}: {first.message}{more}", "Mend the lines named and send the file again.",
             self.listed, self.n,

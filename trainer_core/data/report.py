@@ -11,8 +11,14 @@ from pydantic import Field
 
 from trainer_core.contract import Frozen
 
-TrainFormat = Literal["messages", "prompt_completion", "instruction", "text"]
-DatasetFormat = Literal["messages", "prompt_completion", "instruction", "text", "columns"]
+# The formats that become text which a language model learns to write, and all formats.
+SftFormat = Literal["messages", "prompt_completion", "instruction", "text"]
+TrainFormat = Literal[
+    "messages", "prompt_completion", "instruction", "text", "preference", "feedback", "classification",
+    "token_classification", "prompts",
+]  # fmt: skip
+DatasetFormat = TrainFormat | Literal["columns"]
+LabelKind = Literal["string", "integer", "number", "boolean", "list"]
 
 MIB = 1024 * 1024
 
@@ -41,4 +47,11 @@ class DatasetReport(Frozen):
     size_bytes: int = Field(description="Of the normalised content.")
     sha256: str = Field(description="Of the normalised content.")
     n_rows_with_tools: int = 0
+    labels: dict[str, int] = Field(
+        default_factory=dict, description="Label or tag -> how often; empty over 1,000 of them, and for numbers."
+    )
+    n_labels: int = Field(default=0, description="Distinct labels; counting stops at 10,000.")
+    label_kind: LabelKind | None = Field(
+        default=None, description="What the labels are; texts that all stand for numbers or truth values count as such."
+    )
     notes: list[str] = Field(default_factory=list, description="What was changed or left out on the way in.")

@@ -56,7 +56,7 @@ def scan(content: Content, max_row_bytes: int, tally: Tally) -> Iterator[Found]:
 def _scan_lines(content: Content, max_row_bytes: int, tally: Tally) -> Iterator[Found]:
     decoder = StrictDecoder()
     offset = content.start
-    for number, line in enumerate(_lines(content.chunks, max_row_bytes), start=1):
+    for number, line in enumerate(lines_of(content.chunks, max_row_bytes), start=1):
         start, offset = offset, offset + len(line) + 1
         data = line.strip(b" \t\r")
         if data.startswith(UTF8_BOM):  # files with a mark, put one after another
@@ -76,7 +76,7 @@ def _read_line(decoder: StrictDecoder, number: int, data: bytes) -> Found:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        return Found(number, fault=_not_utf8(data[error.start]), byte_offset=error.start)
+        return Found(number, fault=not_utf8(data[error.start]), byte_offset=error.start)
     try:
         parsed = decoder.parse(text)
     except RowFault as fault:
@@ -85,7 +85,7 @@ def _read_line(decoder: StrictDecoder, number: int, data: bytes) -> Found:
     return Found(number, text, parsed, parsed.fault)
 
 
-def _lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
+def lines_of(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
     """Physical lines without their line feed; the part behind the last line feed comes last if it is not empty."""
     held: list[bytes] = []
     n_held, number = 0, 1
@@ -99,18 +99,18 @@ def _lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
             yield b"".join(held)
             held, n_held, number = [part], len(part), number + 1
         if n_held > max_bytes:
-            raise _row_too_long(number, max_bytes)
+            raise row_too_long(number, max_bytes)
     if n_held:
         yield b"".join(held)
 
 
-def _row_too_long(line: int, max_bytes: int) -> UploadRefused:
+def row_too_long(line: int, max_bytes: int) -> UploadRefused:
     message = f"a row is longer than the limit of {max_bytes} bytes"
     problem = RowProblem(code="line_too_long", message=message, line=line)
     return UploadRefused("line_too_long", f"line {line}: {message}", "Split the row, or leave it out.", [problem])
 
 
-def _not_utf8(byte: int) -> RowFault:
+def not_utf8(byte: int) -> RowFault:
     return RowFault("not_utf8", f"byte 0x{byte:02x} is not UTF-8 text; save the file as UTF-8 (it may be Windows-1252)")
 
 
@@ -187,7 +187,7 @@ class _ArrayScanner:
                 if parsed.end < len(self._text) or self._has_ended:
                     return self._take(parsed)
             if len(self._text) - self._at > self._max:
-                raise _row_too_long(self._line, self._max)
+                raise row_too_long(self._line, self._max)
             self._fill(step)
             step *= 2
 
@@ -199,7 +199,7 @@ class _ArrayScanner:
 
     def _take(self, parsed: Parsed) -> Found:
         if parsed.end - self._at > self._max:
-            raise _row_too_long(self._line, self._max)
+            raise row_too_long(self._line, self._max)
         raw = self._text[self._at : parsed.end]
         found = Found(self._line, _BREAKS.sub("", raw), parsed, parsed.fault)
         self._advance(parsed.end)
@@ -243,7 +243,7 @@ class _ArrayScanner:
             good = error.object[: error.start].decode("utf-8")
             line = self._line + "".join(before).count("\n") + good.count("\n")
             place = self._n_bytes - n_pending + error.start if self._is_utf8 else None
-            self._bad_byte = Found(line, fault=_not_utf8(error.object[error.start]), byte_offset=place)
+            self._bad_byte = Found(line, fault=not_utf8(error.object[error.start]), byte_offset=place)
             self._has_ended = True
             return good
         self._n_bytes += len(chunk)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import BinaryIO
 
-from trainer_core.data.foreign import refuse_foreign, refuse_table
+from trainer_core.data.foreign import refuse_foreign
 from trainer_core.data.problems import UploadRefused
 from trainer_core.data.report import Limits
+from trainer_core.data.tables import Table, find_table, refuse_text
 
 CHUNK_BYTES = 256 * 1024
 HEAD_BYTES = 64 * 1024
@@ -30,11 +31,12 @@ class Content:
     is_array: bool
     start: int = 0
     is_utf8: bool = True
+    table: Table | None = None
     notes: list[str] = field(default_factory=list)
 
 
 def open_content(file: BinaryIO, limits: Limits) -> Content:
-    """Prepare `file` for reading rows. Raises UploadRefused when it holds something else than text in JSON."""
+    """Prepare `file` for reading rows. Raises UploadRefused when it holds neither JSON nor a table."""
     notes: list[str] = []
     head, chunks = _peek(_read(file), HEAD_BYTES)
     if head.startswith(GZIP_MAGIC):
@@ -47,11 +49,16 @@ def open_content(file: BinaryIO, limits: Limits) -> Content:
     content = _decoded(head, chunks, notes)
     head, content.chunks = _peek(content.chunks, HEAD_BYTES)
     text = head.lstrip(b" \t\r\n")
-    if b"\0" in head:
-        raise UploadRefused(
-            "binary_sent", "the file is not text (it holds zero bytes)", "Send JSONL: one object a line."
-        )
-    refuse_table(text, is_whole=len(head) < HEAD_BYTES)
+    is_whole = len(head) < HEAD_BYTES
+    # A zero byte below a table's first line is told with its line; elsewhere it means that this is no text.
+    may_be_text = b"\0" not in text.split(b"\n", 1)[0]
+    content.table = find_table(text, is_whole=is_whole) if may_be_text else None
+    if content.table is None:
+        if b"\0" in head:
+            raise UploadRefused(
+                "binary_sent", "the file is not text (it holds zero bytes)", "Send JSONL: one object a line."
+            )
+        refuse_text(text, is_whole=is_whole)
     content.is_array = text.startswith(b"[")
     return content
 
