@@ -86,8 +86,8 @@ def split(file: Path) -> tuple[Path, Path]:
     report = normalise(file, folder / "rows.jsonl")
     if report.format in ("columns", "text"):
         raise SystemExit(
-            "DATA: the demo scores answers, so it needs rows with a question and an answer (messages, prompt/completion "
-            f"or instruction/output); found columns {', '.join(report.columns)}"
+            "DATA: the demo scores answers, so it needs rows with a question and an answer (messages, "
+            f"prompt/completion or instruction/output); found columns {', '.join(report.columns)}"
         )
     rows = [conversation(to_example(report.format, {}, row.value)) for row in read_rows(folder / "rows.jsonl")]
     rows = [row for row in rows if row is not None]
