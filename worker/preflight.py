@@ -14,6 +14,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +34,17 @@ from worker.evidence import tail_of
 from worker.folder import write_whole
 from worker.inputs import CannotStart, bring_inputs, stored_start
 from worker.inventory import find_gpus, n_cores
+from worker.patience import AWAY
 from worker.plan import make_config, make_env, tmp_dir_for
 
 log = logging.getLogger(__name__)
 
 MAX_TRIES = 3
-# The lease outlives the time limit: a second owner takes over only when this one is dead.
-LEASE_MARGIN_S = 60.0
 N_TAIL_LINES = 30
+
+
+class NotMine(Exception):
+    """The job was cancelled, or another owner has it: what is found is of no use."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +59,15 @@ class Preflighter:
     def run_one(self, job_id: str | None = None) -> str | None:
         """Preflight one job, or the oldest that waits; returns its id, None where nothing is to be done."""
         owner = f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
-        lease_s = MAX_TRIES * self.settings.preflight_timeout_s + LEASE_MARGIN_S
         with self.db.session() as session:
-            job = preflights.claim(session, job_id, owner, lease_s)
+            job = preflights.claim(session, job_id, owner, self.settings.attempt_lease_s)
         if job is None:
             return None
         place = self.settings.runs_dir / job.id / "preflight"
         try:
-            report = self._report(job, place)
+            report = self._report(job, place, owner)
+        except NotMine:
+            return job.id
         finally:
             shutil.rmtree(place, ignore_errors=True)
             shutil.rmtree(tmp_dir_for(place, job.id), ignore_errors=True)
@@ -69,9 +75,9 @@ class Preflighter:
             preflights.finish(session, job.id, owner, report)
         return job.id
 
-    def _report(self, job: Job, place: Path) -> PreflightReport:
+    def _report(self, job: Job, place: Path, owner: str) -> PreflightReport:
         try:
-            return self._look(job, place)
+            return self._look(job, place, owner)
         except CannotStart as error:
             return PreflightReport(ok=False, cause=error.cause)
         except (TrainyardError, OSError) as error:
@@ -79,7 +85,7 @@ class Preflighter:
             message = f"The check before the start could not be made: {error}"
             return PreflightReport(ok=False, cause=Cause(code=CauseCode.STORAGE_UNAVAILABLE, message=message))
 
-    def _look(self, job: Job, place: Path) -> PreflightReport:
+    def _look(self, job: Job, place: Path, owner: str) -> PreflightReport:
         folder, tmp_dir = RunFolder(place), tmp_dir_for(place, job.id)
         shutil.rmtree(place, ignore_errors=True)
         for path in (folder.logs, tmp_dir):
@@ -88,7 +94,7 @@ class Preflighter:
         env = make_env(self.settings, os.environ, folder=place, tmp_dir=tmp_dir, n_cores=n_cores())
         env["CUDA_VISIBLE_DEVICES"] = ""
         for number in range(1, MAX_TRIES + 1):
-            is_in_time = self._run_program(folder, env)
+            is_in_time = self._run_program(folder, env, lambda: self._renew(job.id, owner))
             if not is_in_time:
                 return PreflightReport(ok=False, cause=self._timeout())
             report = _read_report(folder.preflight)
@@ -110,7 +116,7 @@ class Preflighter:
         )
         write_whole(folder.config, config.model_dump_json(indent=2))
 
-    def _run_program(self, folder: RunFolder, env: dict[str, str]) -> bool:
+    def _run_program(self, folder: RunFolder, env: dict[str, str], renew: Callable[[], None]) -> bool:
         """False: it did not end in time, and was killed."""
         with open(folder.logs / "preflight.log", "wb") as out:
             child = subprocess.Popen(
@@ -131,14 +137,33 @@ class Preflighter:
                 start_new_session=True,
             )
         try:
-            child.wait(self.settings.preflight_timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
+            return self._waited(child, renew)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # also what it may have left behind
             child.wait()
-        return True
+
+    def _waited(self, child: subprocess.Popen[bytes], renew: Callable[[], None]) -> bool:
+        """Whether it ended in time; the claim is renewed meanwhile, so a lease is short and a dead owner soon found."""
+        deadline = time.monotonic() + self.settings.preflight_timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            try:
+                child.wait(min(left_s, self.settings.attempt_lease_s / 4))
+            except subprocess.TimeoutExpired:
+                renew()
+            else:
+                return True
+        return False
+
+    def _renew(self, job_id: str, owner: str) -> None:
+        try:
+            with self.db.session() as session:
+                is_mine = preflights.renew(session, job_id, owner, self.settings.attempt_lease_s)
+        except AWAY as error:
+            log.warning("the claim of %s was not renewed: %s", job_id, error)
+            return
+        if not is_mine:
+            raise NotMine
 
     def _timeout(self) -> Cause:
         return Cause(

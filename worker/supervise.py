@@ -188,12 +188,12 @@ class Supervisor:
         pids = [process.pid for process in self._tree.remains()]
         message = f"SIGKILL has not ended {len(pids)} processes of the run: {pids}. Its devices stay taken."
         event = NewEvent("unkillable", message, level="error", data={"pids": pids})
-        self._every(self._paces.report, lambda: self._say([event]))
-        self._leaving.is_told = True
+        self._every(self._paces.report, lambda: self._tell(event))
 
-    def _say(self, said: list[NewEvent]) -> None:
+    def _tell(self, event: NewEvent) -> None:
         with self._db.session() as session:
-            events.append(session, self._plan.job_id, said)
+            events.append(session, self._plan.job_id, [event])
+        self._leaving.is_told = True
 
     # The end
 

@@ -43,6 +43,18 @@ def claim(
     return None if claimed is None else session.get_one(Job, claimed, populate_existing=True)
 
 
+def renew(session: Session, job_id: str, owner: str, lease_s: float, *, at: datetime | None = None) -> bool:
+    """Holds a claim for `lease_s` more, so that a lease can be short. False: it is not the owner's any more."""
+    renewed = session.scalars(
+        update(Job)
+        .where(Job.id == job_id, Job.state.in_([State.VALIDATING.value]), Job.preflight_owner == owner)
+        .values(preflight_until=(at or now()) + timedelta(seconds=lease_s))
+        .returning(Job.id)
+        .execution_options(synchronize_session=False)
+    ).one_or_none()
+    return renewed is not None
+
+
 def unclaimed(at: datetime) -> list[ColumnElement[bool]]:
     """Conditions on a job that waits for a preflight and that nobody works on."""
     return [Job.state == State.VALIDATING.value, or_(Job.preflight_until.is_(None), Job.preflight_until <= at)]

@@ -17,7 +17,7 @@ from tests.worker.world import make_resolved, short_settings
 from trainer_core.contract import RunConfig
 from worker.detach import environ_of
 from worker.launchers import LAUNCHERS, Launch
-from worker.plan import MAX_TMPDIR, Inputs, PlacedDevice, RunPlan, make_config, make_plan, tmp_dir_for
+from worker.plan import MAX_TMPDIR, PASSED_ON, Inputs, PlacedDevice, RunPlan, make_config, make_plan, tmp_dir_for
 
 
 def config(device: str = "cpu", launcher: str = "torchrun") -> RunConfig:
@@ -78,7 +78,7 @@ def test_nothing_of_the_workers_environment_is_passed_on_unnamed(
     tmp_path_factory: pytest.TempPathFactory, names: list[str]
 ) -> None:
     secret = dict.fromkeys([*names, "HF_TOKEN", "TRAINYARD_DATABASE_URL", "AWS_SECRET_ACCESS_KEY"], "hunter2")
-    secret = {name: value for name, value in secret.items() if name not in ("PATH", "HOME", "LANG", "TZ")}
+    secret = {name: value for name, value in secret.items() if name not in PASSED_ON}
     env = plan(tmp_path_factory.mktemp("run"), environ=secret | {"PATH": "/bin", "HF_HOME": "/hub"}).env
     assert "hunter2" not in env.values()
     assert (env["PATH"], env["HF_HOME"], env["HF_HUB_OFFLINE"]) == ("/bin", "/hub", "1")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from api.core.moves import request_cancel
 from api.core.states import State
 from tests.worker.world import FAKE_TRAINER, World, wait_for
 from worker import tether
@@ -79,3 +81,29 @@ def test_a_tethered_process_dies_with_its_parent(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     wait_for(lambda: not tethered.is_alive(), "the child to die", 5)
+
+
+def test_a_claim_is_held_while_the_look_takes_long(world: World) -> None:
+    settings = world.settings.model_copy(update={"attempt_lease_s": 0.4})
+    job_id = world.submit(state=State.VALIDATING, fake_preflight={"ok": True, "planned_steps": 5, "sleep_s": 2})
+    program = (sys.executable, str(FAKE_TRAINER), "preflight")
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(Preflighter(world.db, world.storage, settings, program).run_one)
+        wait_for(lambda: world.job(job_id).n_preflights, "the claim")
+        time.sleep(1.0)  # more than the lease
+        assert Preflighter(world.db, world.storage, settings, program).run_one() is None
+        assert looking.result(20) == job_id
+    assert (world.job(job_id).state, world.job(job_id).n_preflights) == (State.QUEUED, 1)
+
+
+def test_a_look_at_a_cancelled_job_is_ended(world: World) -> None:
+    settings = world.settings.model_copy(update={"attempt_lease_s": 0.4})
+    job_id = world.submit(state=State.VALIDATING, fake_preflight={"ok": True, "sleep_s": 300})
+    program = (sys.executable, str(FAKE_TRAINER), "preflight")
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(Preflighter(world.db, world.storage, settings, program).run_one)
+        wait_for(lambda: world.job(job_id).n_preflights, "the claim")
+        with world.db.session() as session:
+            request_cancel(session, job_id)
+        assert looking.result(10) == job_id
+    assert world.job(job_id).state == State.CANCELLED

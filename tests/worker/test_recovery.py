@@ -142,13 +142,13 @@ def test_storage_that_is_away_delays_the_end_and_loses_nothing(world: World) -> 
     assert sorted(world.checkpoints(job_id)) == [15, 20]
 
 
-def test_a_supervisor_that_cannot_start_fails_the_launch_in_the_end(
+def test_a_run_that_cannot_be_started_fails_the_launch_in_the_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr("worker.agent.start_supervisor", refuse)
+    monkeypatch.setattr("worker.agent.start_leader", refuse)
     monkeypatch.setattr("worker.patience.Backoff.failed", lambda _self: 0.0)
     job_id = world.submit(steps=3)
     attempt_id = world.place(job_id)
