@@ -101,6 +101,8 @@ def print_error(error: ClientError) -> None:
         return
     err.print(f"[red]{escape(error.code)}[/red]: {escape(error.message)}", soft_wrap=True)
     for detail in error.details:
+        if detail.get("message") == error.message:
+            continue  # said above
         where = detail.get("param") or (f"line {detail['line']}" if detail.get("line") else "")
         hint = f" ({detail['hint']})" if detail.get("hint") else ""
         err.print(f"  {escape(str(where))}: {escape(str(detail.get('message', '')) + hint)}", soft_wrap=True)

@@ -106,7 +106,8 @@ def show_job_rest(
 ) -> Response:
     """What comes with a new state: the preflight's findings, the run's files, the resolved configuration."""
     job = _job(session, jobs.get(session, job_id), settings)
-    return page("_job_rest.html", request, actor, job=job, artifacts=artifacts.listing(session, job_id))
+    found = artifacts.listing(session, job_id)
+    return page("_job_rest.html", request, actor, job=job, terminal=TERMINAL, artifacts=found)
 
 
 @router.get("/jobs/{job_id}/checkpoints")

@@ -103,6 +103,8 @@ def test_a_failure_says_what_to_do(page: Page, live: Service, client: Client, ch
     expect(cause).to_contain_text("no_trainable_tokens")
     expect(cause).to_contain_text("What to do")
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    expect(page.locator("main")).to_contain_text("No line was written.")
+    expect(page.locator("canvas")).to_have_count(0)
 
 
 def test_no_such_job(page: Page, watch: Watch) -> None:

@@ -40,6 +40,7 @@ export function show(error) {
   box.append(error.message);
   const list = document.createElement("ul");
   for (const detail of error.error?.details ?? []) {
+    if (detail.message === error.message) continue; // said above
     const item = document.createElement("li");
     const where = detail.line ? `line ${detail.line}` : detail.param;
     item.textContent = [where, detail.message, detail.hint].filter(Boolean).join(": ");

@@ -18,7 +18,7 @@ class Chart {
       width: element.clientWidth || 400, height: 260, scales: { x: { time: false } },
       axes: [{ ...axis, label: "step" }, { ...axis, size: 64, values: (_, ticks) => ticks.map(figure) }],
       series: [{ label: "step" }, ...this.names.map((name) => ({
-        label: name.replaceAll("_", " "), stroke: names[name], width: 2, value: (_, value) => figure(value) || "--", spanGaps: name !== "loss", points: { show: name !== "loss" },
+        label: name.replaceAll("_", " "), stroke: names[name], width: 2, value: (_, value) => figure(value) || "--", spanGaps: name !== "loss", points: { show: name === "eval_loss" },
       }))],
     }, [[], ...this.names.map(() => [])], element);
     element.plot = this.plot; // what the curve is drawn from, for a look from outside
@@ -111,6 +111,18 @@ async function refreshHead() {
   if (isNewState()) await refresh("rest");
 }
 
+// A run that ended before it said anything: no empty frames.
+function sayWhatIsEmpty() {
+  const empty = [...charts.filter((chart) => !chart.rows.size).map((chart) => [chart.plot.root.parentElement, "No figures were reported."])];
+  if (!log.childElementCount) empty.push([log, "No line was written."]);
+  for (const [place, text] of empty) {
+    const said = document.createElement("p");
+    said.className = "empty";
+    said.textContent = text;
+    place.replaceWith(said);
+  }
+}
+
 function connect() {
   const query = new URLSearchParams(cursors);
   const source = new EventSource(`/jobs/${facts.id}/stream?${query}`);
@@ -123,7 +135,7 @@ function connect() {
       take(item);
     });
   }
-  source.addEventListener("end", () => { source.close(); headIsStale = true; });
+  source.addEventListener("end", () => { source.close(); headIsStale = true; drawAll(); sayWhatIsEmpty(); });
   source.onerror = () => { source.close(); setTimeout(connect, 1000); };
 }
 
