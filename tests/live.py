@@ -91,6 +91,23 @@ class Service:
             check=False,
         )
 
+    def job_file(self, name: str, spec: Json) -> str:
+        """A job file in the folder where commands are typed; YAML reads JSON too."""
+        (self.folder / f"{name}.yaml").write_text(json.dumps(spec))
+        return f"{name}.yaml"
+
+    def typed(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command that goes on beside the test; both outputs come through its stdout."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "trainyard", *arguments],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
     def wait_for(self, job_id: str, *states: str, what: Callable[[Json], bool] = lambda _: True) -> Json:
         """The job once it is in one of `states` and `what` holds. A job that ends otherwise fails the test at once."""
         with self.client() as client:
