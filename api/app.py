@@ -1,6 +1,6 @@
 """The HTTP application: its parts, its routes, what happens when it starts and stops.
 
-Every module in `api/routes` and `api/dashboard` that has a `router` is part of it.
+Every module in `api/routes`, `api/openai` and `api/dashboard` that has a `router` is part of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 from starlette.staticfiles import StaticFiles
 
-from api import dashboard, errors, routes
+from api import dashboard, errors, openai, routes
 from api.core.auth import make_first_key
 from api.core.db import Database
 from api.core.settings import Settings
@@ -26,6 +26,7 @@ from api.core.storage import Storage, make_storage
 from api.deps import Parts
 from api.edge import Edge
 from api.follow import Follower
+from api.openai.errors import OpenaiErrors
 from api.wire import READERS
 
 log = logging.getLogger(__name__)
@@ -83,11 +84,12 @@ def create_app(
     if static.is_dir():
         app.mount("/static", StaticFiles(directory=static), name="static")
     app.add_middleware(Edge, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(OpenaiErrors)  # added last is outermost: it sees every error there is
     return app
 
 
 def _routers() -> Iterator[APIRouter]:
-    for package in (routes, dashboard):
+    for package in (routes, openai, dashboard):
         for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
             router = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "router", None)
             if isinstance(router, APIRouter):

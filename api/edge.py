@@ -30,7 +30,7 @@ PAGE_POLICY = (
     "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 # Uploads are read as a stream and limited where they are read.
-STREAMED = frozenset({("POST", "/v1/datasets")})
+STREAMED = re.compile(r"POST (/v1/datasets|/openai/v1/files|/openai/v1/uploads/[^/]+/parts)/*")
 
 
 class Edge:
@@ -58,7 +58,7 @@ class Edge:
             await send(message)
 
         try:
-            if (scope["method"], scope["path"].rstrip("/")) not in STREAMED:
+            if STREAMED.fullmatch(f"{scope['method']} {scope['path']}") is None:
                 receive = await self._body(headers, receive)
             await self.app(scope, receive, dressed)
         except TrainyardError as error:

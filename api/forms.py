@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -12,9 +13,19 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from api.core.errors import Invalid
 
 MAX_FIELD_BYTES = 4096
-FIELDS = ("file", "name")
 # What browsers and HTTP libraries write for the characters that a quoted file name cannot hold (HTML, form encoding).
 _ESCAPES = {"%22": '"', "%0D": "\r", "%0A": "\n"}
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields a form may have: one with the file, and short texts."""
+
+    file: str = "file"
+    texts: tuple[str, ...] = ("name",)
+
+
+DATASET_FIELDS = Fields()
 
 
 class Sink(Protocol):
@@ -24,6 +35,10 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str | None: ...
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The other fields that were sent."""
 
     def feed(self, data: bytes) -> None: ...
 
@@ -39,6 +54,7 @@ class RawBody:
     def __init__(self, target: Path) -> None:
         self.size_bytes = 0
         self.name = None
+        self.texts: dict[str, str] = {}
         self._out = target.open("wb")
 
     def feed(self, data: bytes) -> None:
@@ -53,10 +69,11 @@ class RawBody:
 
 
 class DatasetForm:
-    """A multipart form with one `file` and maybe a `name`; the file's bytes go straight to `target`."""
+    """A multipart form with one file and maybe a `name`; the file's bytes go straight to `target`."""
 
-    def __init__(self, boundary: bytes, target: Path) -> None:
+    def __init__(self, boundary: bytes, target: Path, known: Fields = DATASET_FIELDS) -> None:
         self.size_bytes = 0
+        self._known = known
         self._out = target.open("wb")
         self._fields: dict[str, bytearray] = {}
         self._file_name: bytes | None = None
@@ -88,13 +105,18 @@ class DatasetForm:
         name = _text(self._file_name, "the file's name")
         return re.sub("|".join(_ESCAPES), lambda found: _ESCAPES[found.group().upper()], name, flags=re.IGNORECASE)
 
+    @property
+    def texts(self) -> dict[str, str]:
+        sent = {name: bytes(value) for name, value in self._fields.items() if name != self._known.file}
+        return {name: _text(value, f"the field `{name}`") for name, value in sent.items()}
+
     def feed(self, data: bytes) -> None:
         self._parser.write(data)
 
     def finish(self) -> None:
         self._parser.finalize()
-        if "file" not in self._fields:
-            raise Invalid("the form has no field `file`; send the dataset in it", code="file_missing", param="file")
+        if (file := self._known.file) not in self._fields:
+            raise Invalid(f"the form has no field `{file}`; send the file in it", code="file_missing", param=file)
         if not self._is_whole:
             raise Invalid("the form ends before its last boundary; send it again", code="multipart_invalid")
         self._out.flush()
@@ -114,9 +136,10 @@ class DatasetForm:
     def _open_part(self) -> None:
         _, options = parse_options_header(self._disposition)
         self._part = options.get(b"name", b"").decode("latin-1")
-        if self._part not in FIELDS:
+        if self._part not in (self._known.file, *self._known.texts):
+            known = " and ".join(f"`{name}`" for name in (self._known.file, *self._known.texts))
             raise Invalid(
-                f"the form has a field {self._part[:60]!r}; the fields are `file` and `name`",
+                f"the form has a field {self._part[:60]!r}; the fields are {known}",
                 code="unknown_field",
                 param=self._part[:60],
             )
@@ -127,18 +150,18 @@ class DatasetForm:
                 param=self._part,
             )
         self._fields[self._part] = bytearray()
-        if self._part == "file":
+        if self._part == self._known.file:
             self._file_name = options.get(b"filename")
 
     def _take(self, data: bytes, start: int, end: int) -> None:
-        if self._part == "file":
+        if self._part == self._known.file:
             self._out.write(memoryview(data)[start:end])
             self.size_bytes += end - start
             return
         field = self._fields[self._part]
         field += data[start:end]
         if len(field) > MAX_FIELD_BYTES:
-            raise Invalid("the field `name` is longer than a name can be", code="name_too_long", param="name")
+            raise Invalid(f"the field `{self._part}` is longer than it can be", code="name_too_long", param=self._part)
 
     def _end(self) -> None:
         self._is_whole = True

@@ -25,7 +25,7 @@ from api.core.confined import translated
 from api.core.errors import Invalid, TooLarge, Unavailable
 from api.core.names import shown_name
 from api.core.settings import Settings
-from api.forms import DatasetForm, RawBody, Sink
+from api.forms import DATASET_FIELDS, DatasetForm, Fields, RawBody, Sink
 
 BATCH_BYTES = 1024 * 1024  # handed to a worker thread at once; a hop a network chunk would cost more than the write
 CHECK_DISK_EVERY_BYTES = 64 * 1024 * 1024
@@ -47,6 +47,8 @@ class Received:
 
     path: Path
     name: str
+    texts: dict[str, str]
+    """What the form's other fields held."""
 
 
 @asynccontextmanager
@@ -61,7 +63,7 @@ async def private_folder(incoming: Path) -> AsyncIterator[Path]:
             os.close(lock)
 
 
-async def receive(request: Request, folder: Path, settings: Settings) -> Received:
+async def receive(request: Request, folder: Path, settings: Settings, fields: Fields = DATASET_FIELDS) -> Received:
     """Stream the body's file into `folder`. Raises before reading anything where the headers tell enough."""
     size = request.headers.get("content-length")
     name = request.query_params.get("name")
@@ -70,7 +72,7 @@ async def receive(request: Request, folder: Path, settings: Settings) -> Receive
     _check_size(int(size) if size else 0, settings)
     _check_disk(folder, settings, 2 * int(size) if size else 0)  # as sent, and its checked rows beside it
     target = folder / "sent"
-    sink = _sink(request, target)
+    sink = _sink(request, target, fields)
     try:
         await _pour(request, sink, partial(_check, sink, settings, folder))
         with translated("the upload"):
@@ -81,7 +83,7 @@ async def receive(request: Request, folder: Path, settings: Settings) -> Receive
         raise Invalid("the connection closed before the file was whole; send it again", code="upload_cut") from error
     finally:
         sink.close()
-    return Received(target, name or sink.name or "dataset.jsonl")
+    return Received(target, name or sink.name or "dataset.jsonl", sink.texts)
 
 
 async def _pour(request: Request, sink: Sink, check: partial[None]) -> None:
@@ -130,14 +132,14 @@ def _check_disk(folder: Path, settings: Settings, needed: int) -> None:
         )
 
 
-def _sink(request: Request, target: Path) -> Sink:
+def _sink(request: Request, target: Path, fields: Fields) -> Sink:
     content_type = request.headers.get("content-type", "")
     kind, options = parse_options_header(content_type)
     if kind == b"multipart/form-data":
         boundary = options.get(b"boundary")
         if not boundary:
             raise Invalid("the multipart form has no boundary in its Content-Type", code="multipart_invalid")
-        return DatasetForm(boundary, target)
+        return DatasetForm(boundary, target, fields)
     if kind.decode("latin-1") in RAW_TYPES:
         return RawBody(target)
     raise Invalid(
