@@ -84,7 +84,7 @@ class ExitCode(IntEnum):
 class StopRequest(Frozen):
     """The content of the STOP file."""
 
-    reason: Literal["cancel", "pause", "preempt", "drain"] = "cancel"
+    reason: Literal["cancel", "pause", "preempt", "drain", "timeout"] = "cancel"
     save_checkpoint: bool = Field(default=False, description="Save a checkpoint at the step boundary before leaving.")
 
 

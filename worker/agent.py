@@ -229,7 +229,7 @@ class Agent:
         cause = cause.model_copy(update={"host": self._settings.node_name})
         with self._db.session() as session:
             outcome = Outcome(result="launch_failed", cause=cause)
-            attempts.end(session, attempt_id, outcome, max_attempts=self._settings.max_attempts_internal)
+            attempts.end(session, attempt_id, outcome, settings=self._settings)
         folders.unmark_live(self._settings, attempt_id)
 
 

@@ -237,7 +237,7 @@ class Supervisor:
         said = [NewEvent("upload_problem", text, level="warning") for text in self._uploader.warnings]
         with self._db.session() as session:
             events.append(session, self._plan.job_id, said)
-            attempts.end(session, self._plan.attempt_id, outcome, max_attempts=self._settings.max_attempts_internal)
+            attempts.end(session, self._plan.attempt_id, outcome, settings=self._settings)
 
     def _patiently(self, step: Callable[[], None]) -> None:
         """Until it works, or the attempt is lost."""

@@ -23,6 +23,7 @@ from api.core.outcomes import Outcome, end
 from api.core.states import AttemptState, Health, State
 from api.core.tables import Attempt, Job, Node
 from api.core.telemetry import heard_again, take_logs, take_records
+from api.core.wishes import request_leave, stop_at_limit
 
 __all__ = [
     "Answer",
@@ -37,6 +38,7 @@ __all__ = [
     "placed_on",
     "record_process",
     "remove_checkpoint",
+    "request_preempt",
     "take_logs",
     "take_records",
 ]
@@ -51,13 +53,13 @@ class Answer:
 
 
 class _Taken(Exception):
-    """A device was taken meanwhile; undoes the savepoint."""
+    """A device was taken meanwhile, or the node takes no work any more; undoes the savepoint."""
 
 
 def place(session: Session, job_id: str, node_id: str, device_indexes: list[int]) -> Attempt | None:
     """Puts a queued job on devices of a node: queued to starting, attempt + 1, all devices or none.
 
-    None: the job is not queued any more, or a device is taken or gone; nothing was changed then.
+    None: the job is not queued any more, a device is taken or gone, or the node is held; nothing was changed then.
     """
     if not device_indexes or len(set(device_indexes)) != len(device_indexes):
         raise ValueError(f"expected one or more different device indexes, found {device_indexes}")
@@ -70,7 +72,11 @@ def place(session: Session, job_id: str, node_id: str, device_indexes: list[int]
 
 
 def _place(session: Session, job_id: str, node_id: str, device_indexes: list[int]) -> Attempt | None:
-    name = session.scalar(select(Node.name).where(Node.id == node_id))
+    # Shared with other placements; whoever holds the node back waits for this one and then sees it.
+    query = select(Node.name).where(Node.id == node_id, Node.hold.is_(None)).with_for_update(read=True)
+    name = session.scalar(query)
+    if name is None:
+        return None
     words = "device " if len(device_indexes) == 1 else "devices "
     event = NewEvent("placed", f"Placed on {name}, {words}{', '.join(map(str, device_indexes))}", data={"node": name})
     if not move(session, job_id, State.STARTING, event, next_attempt=True, stop=None):
@@ -90,6 +96,14 @@ def _place(session: Session, job_id: str, node_id: str, device_indexes: list[int
     if not devices.take(session, attempt.id, node_id, device_indexes):
         raise _Taken
     return attempt
+
+
+def request_preempt(session: Session, job_id: str, reason: str) -> bool:
+    """Asks the job's run to leave its devices at a checkpoint, for others; the job is queued again for free.
+
+    False: it is on no devices, or on its way off them already. After the commit nudge its supervisor: `nudge_stop`.
+    """
+    return request_leave(session, job_id, "preempt", reason)
 
 
 def placed_on(session: Session, node_id: str) -> list[Attempt]:
@@ -147,7 +161,8 @@ def beat(session: Session, attempt_id: str, *, at: datetime | None = None) -> An
         attempt, job = live(session, attempt_id)
     except Lost:
         return Answer("lost")
-    attempt.beat_at = at or now()
+    instant = at or now()
+    attempt.beat_at = instant
     session.flush()
     if job.health == Health.UNREACHABLE:
         events.append(session, job.id, [heard_again()])
@@ -158,4 +173,5 @@ def beat(session: Session, attempt_id: str, *, at: datetime | None = None) -> An
             .execution_options(synchronize_session=False)
         )
         session.refresh(job)
-    return Answer("go") if job.stop is None else Answer("stop", job.stop)
+    stop = stop_at_limit(session, job, instant)
+    return Answer("go") if stop is None else Answer("stop", stop)

@@ -12,7 +12,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
-from api.core import events
+from api.core import dependencies, events
 from api.core.auth import Actor
 from api.core.errors import Invalid, NotFound
 from api.core.events import NewEvent
@@ -79,13 +79,14 @@ def _insert(session: Session, frozen: Accepted, actor: Actor) -> Job:
         notes=spec.notes,
         priority=spec.priority,
         n_devices=resolved.parallel.n_processes,
+        time_limit_s=spec.time_limit_s,
         planned_steps=resolved.planned_steps,
         created_by=actor.id,
     )
     session.add(job)
     session.flush()
     session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in spec.labels.items())
-    session.flush()
+    dependencies.keep(session, job.id, spec.depends_on)
     events.append(session, job.id, [NewEvent("created", f"Created: {resolved.planned_steps} steps are planned")])
     session.refresh(job)
     return job

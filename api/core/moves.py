@@ -7,6 +7,7 @@ never left, because no state names one as its predecessor.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ from api.core.events import NewEvent
 from api.core.states import TERMINAL, Health, State, predecessors
 from api.core.tables import Job
 
-__all__ = ["NewEvent", "move", "request_cancel"]
+__all__ = ["NewEvent", "asked_by", "move", "request_cancel"]
 
 NOT_ON_DEVICES = frozenset({State.VALIDATING, State.QUEUED, State.PAUSED})
 CANCELLABLE_RUNS = frozenset({State.STARTING, State.RUNNING, State.PAUSING})
@@ -71,7 +72,9 @@ def _on_entering(to: State, at: datetime) -> dict[str, Any]:
         return {"finished_at": at, "phase": None, "eta_s": None, "health": Health.OK.value}
     if to in (State.QUEUED, State.PAUSED):
         # A requeued job keeps its place in line, so queued_at is set once.
-        return {"queued_at": func.coalesce(Job.queued_at, at), "phase": None, "eta_s": None, "health": Health.OK.value}
+        # What it was asked to stop for is done, and so is the last wait: a further one comes with the move.
+        rest: dict[str, Any] = {"phase": None, "eta_s": None, "health": Health.OK.value}
+        return rest | {"queued_at": func.coalesce(Job.queued_at, at), "stop": None, "not_before": None}
     if to is State.RUNNING:
         return {"started_at": func.coalesce(Job.started_at, at)}
     return {}
@@ -84,16 +87,23 @@ def _refresh_loaded(session: Session, job_id: str) -> None:
         session.refresh(loaded)
 
 
-def request_cancel(session: Session, job_id: str) -> Job:
+def asked_by(name: str | None, event: NewEvent) -> NewEvent:
+    """The event with the name of who asked for it."""
+    if name is None:
+        return event
+    return replace(event, message=f"{event.message} (by {name})", data={**event.data, "by": name})
+
+
+def request_cancel(session: Session, job_id: str, by: str | None = None) -> Job:
     """Asks for the job to be cancelled; asking twice is fine. Returns the job as it is now.
 
     A job that holds no process is cancelled at once; one that may hold some becomes `cancelling` until they are gone.
-    Raises NotFound, and Conflict with code `already_finished` in a terminal state.
+    `by` is the name of who asked. Raises NotFound, and Conflict with code `already_finished` in a terminal state.
     """
     # Attempt before job, as everywhere: a second order of locks would be a deadlock.
     was_unlaunched = take_back_placed(session, job_id)
-    asked = NewEvent("cancel_requested", "Cancelling: the run was asked to stop")
-    done = NewEvent("cancelled", "Cancelled")
+    asked = asked_by(by, NewEvent("cancel_requested", "Cancelling: the run was asked to stop"))
+    done = asked_by(by, NewEvent("cancelled", "Cancelled"))
     while True:
         if move(session, job_id, State.CANCELLED, done, only_from=NOT_ON_DEVICES, stop="cancel"):
             break
@@ -110,5 +120,6 @@ def request_cancel(session: Session, job_id: str) -> Job:
         if job.state == State.CANCELLING:
             break
     if was_unlaunched:
-        move(session, job_id, State.CANCELLED, NewEvent("cancelled", "Cancelled before any process was started"))
+        early = asked_by(by, NewEvent("cancelled", "Cancelled before any process was started"))
+        move(session, job_id, State.CANCELLED, early)
     return session.get_one(Job, job_id, populate_existing=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import select, update
+from sqlalchemy import case, or_, select, update
 from sqlalchemy.orm import Session
 
 from api.core.clean import clean_json
 from api.core.db import now
 from api.core.errors import NotFound
 from api.core.ids import new_id
-from api.core.states import NodeState
+from api.core.states import AttemptState, NodeState
 from api.core.tables import Attempt, Device, Node
 from api.core.upserts import insert_missing
 from trainer_core.contract import Frozen
@@ -62,7 +62,7 @@ def register(
     node = session.scalars(
         select(Node).where(Node.name == name).with_for_update().execution_options(populate_existing=True)
     ).one()
-    node.state = NodeState.READY.value
+    node.state = node.hold or NodeState.READY.value
     node.beat_at = instant
     node.labels = clean_json(labels)
     node.facts = clean_json(facts)
@@ -96,7 +96,7 @@ def beat(session: Session, node_id: str, facts: dict[str, Any] | None = None, *,
     if node is None:
         raise NotFound(f"there is no node {node_id!r}; register it again")
     node.beat_at = at or now()
-    node.state = NodeState.READY.value
+    node.state = node.hold or NodeState.READY.value
     if facts:
         node.facts = {**node.facts, **clean_json(facts)}
     session.flush()
@@ -118,3 +118,58 @@ def listing(session: Session) -> list[NodeView]:
             if job_id is not None:
                 job_ids[device.node_id][device.index] = job_id
     return [NodeView(node, devices[node.id], job_ids[node.id]) for node in nodes]
+
+
+def find(session: Session, name_or_id: str) -> Node:
+    """The node, locked. Raises NotFound."""
+    query = select(Node).where(or_(Node.name == name_or_id, Node.id == name_or_id)).with_for_update()
+    node = session.scalars(query.execution_options(populate_existing=True)).first()
+    if node is None:
+        raise NotFound("there is no such node")
+    return node
+
+
+def hold(session: Session, node: Node, state: Literal[NodeState.DRAINING, NodeState.CORDONED]) -> None:
+    """Keeps placements off the node from now on, whatever becomes of what runs on it. Doing it twice is fine.
+
+    A drain of a node that is empty is over at once; a cordoned node may be drained, and the other way round.
+    """
+    node.hold = state.value
+    if node.state != NodeState.UNREACHABLE:
+        node.state = state.value
+    session.flush()
+    settle_drains(session)
+    session.refresh(node)
+
+
+def release(session: Session, node: Node) -> None:
+    """The node takes work again as soon as it answers."""
+    if node.hold is not None and node.state == node.hold:
+        node.state = NodeState.READY.value
+    node.hold = None
+    session.flush()
+
+
+def runs_on(session: Session, node_id: str) -> list[tuple[str, str]]:
+    """(job id, attempt id) of what holds devices of the node, oldest first."""
+    query = (
+        select(Attempt.job_id, Attempt.id)
+        .where(Attempt.node_id == node_id, Attempt.state != AttemptState.ENDED.value)
+        .order_by(Attempt.placed_at, Attempt.id)
+    )
+    return [(row[0], row[1]) for row in session.execute(query)]
+
+
+def settle_drains(session: Session) -> None:
+    """A draining node that nothing runs on any more is held empty from then on: cordoned."""
+    busy = select(Attempt.node_id).where(Attempt.state != AttemptState.ENDED.value)
+    drained = [Node.hold == NodeState.DRAINING.value, Node.id.not_in(busy)]
+    session.execute(
+        update(Node)
+        .where(*drained)
+        .values(
+            hold=NodeState.CORDONED.value,
+            state=case((Node.state == NodeState.DRAINING.value, NodeState.CORDONED.value), else_=Node.state),
+        )
+        .execution_options(synchronize_session=False)
+    )

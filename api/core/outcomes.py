@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import signal
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Any
 
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from api.core import devices
+from api.core import devices, exclusions, limits
+from api.core.causes import Outcome, Result, cause_of, timeout
 from api.core.db import now
 from api.core.events import NewEvent
 from api.core.fencing import Lost, locked
 from api.core.moves import move
-from api.core.policy import Decision, decide, uses_budget
-from api.core.settings import get_settings
+from api.core.policy import Budgets, Decision, Fault, backoff_s, decide, fault_of
+from api.core.settings import Settings, get_settings
 from api.core.states import AttemptState, State
-from api.core.tables import Attempt, Job
-from trainer_core.contract import Cause, CauseCode, Frozen
+from api.core.tables import Attempt, Checkpoint, Job, Node
+from trainer_core.contract import Cause, CauseCode
 
-Result = Literal["succeeded", "failed", "stopped", "died", "launch_failed", "lost"]
+__all__ = ["Outcome", "Result", "budgets", "cause_of", "end"]
 
-
-class Outcome(Frozen):
-    """How the processes of an attempt ended, as its supervisor or the sweep saw it."""
-
-    result: Result
-    exit_code: int | None = None
-    signal: int | None = None
-    cause: Cause | None = None
+OWNERS = {Fault.SERVICE: "the service's", Fault.NODE: "the node's", Fault.USER: "the job's own"}
 
 
 def end(
@@ -36,14 +30,15 @@ def end(
     attempt_id: str,
     outcome: Outcome,
     *,
-    max_attempts: int | None = None,
+    settings: Settings | None = None,
     at: datetime | None = None,
 ) -> State:
     """Ends the attempt, frees its devices and moves its job by policy; returns the job's state afterwards.
 
     Call it only when the processes are gone, or fenced off. Ending twice in the same way changes nothing; an
-    attempt that was ended otherwise raises Lost. `max_attempts` null: the setting `max_attempts_internal`.
+    attempt that was ended otherwise raises Lost. `settings` holds the budgets; null: this process's own.
     """
+    instant = at or now()
     attempt = locked(session, attempt_id)
     job = session.get_one(Job, attempt.job_id, populate_existing=True, with_for_update=True)
     stored = outcome.model_dump(mode="json")
@@ -52,15 +47,21 @@ def end(
             return State(job.state)
         raise Lost(f"attempt {attempt.number} of job {job.id} was ended at {attempt.ended_at} with {attempt.outcome}")
     attempt.state = AttemptState.ENDED.value
-    attempt.ended_at = at or now()
+    attempt.ended_at = instant
     attempt.outcome = stored
     session.flush()
     devices.free(session, attempt.id)
-    _settle(session, attempt, job, outcome, max_attempts or get_settings().max_attempts_internal)
+    _settle(session, attempt, job, outcome, settings or get_settings(), instant)
     return State(session.get_one(Job, job.id, populate_existing=True).state)
 
 
-def _settle(session: Session, attempt: Attempt, job: Job, outcome: Outcome, max_attempts: int) -> None:
+def budgets(settings: Settings) -> Budgets:
+    return Budgets(
+        service=settings.max_attempts_internal, node=settings.max_attempts_node, user=settings.max_attempts_user
+    )
+
+
+def _settle(session: Session, attempt: Attempt, job: Job, outcome: Outcome, settings: Settings, at: datetime) -> None:
     """Moves the job to where its state and the outcome lead; its row is locked, so nobody moves it meanwhile."""
     state, number = State(job.state), attempt.number
     if outcome.result == "succeeded":
@@ -73,52 +74,60 @@ def _settle(session: Session, attempt: Attempt, job: Job, outcome: Outcome, max_
         move(session, job.id, State.CANCELLED, words, attempt=number)
         return
     cause = cause_of(outcome)
-    decision = decide(cause.code, job.n_failures, max_attempts)
+    decision = decide(cause.code, job.faults, budgets(settings))
     if state is State.PAUSING and decision is not Decision.STOP:
-        move(session, job.id, State.PAUSED, NewEvent("paused", "Paused"), attempt=number)
-        return
-    n_failures = job.n_failures + uses_budget(cause.code)
+        move(session, job.id, State.PAUSED, _paused(session, job), attempt=number)
+    elif decision is not Decision.STOP and job.time_limit_s is not None and limits.is_used_up(session, job, at):
+        _fail(session, job, number, timeout(job.time_limit_s), job.faults)
+    elif decision is Decision.STOP:
+        _fail(session, job, number, cause, _counted(job, cause.code))
+    else:
+        _requeue(session, attempt, job, cause, settings, at)
+
+
+def _fail(session: Session, job: Job, number: int, cause: Cause, faults: dict[str, int]) -> None:
     data = cause.model_dump(mode="json", exclude_none=True)
-    if decision is Decision.STOP:
-        failed = NewEvent("failed", f"Failed: {cause.message}", level="error", data=data)
-        move(session, job.id, State.FAILED, failed, attempt=number, cause=data, n_failures=n_failures)
-        return
-    again = NewEvent("requeued", _requeued_words(cause, decision, n_failures, max_attempts), level="warning", data=data)
-    move(session, job.id, State.QUEUED, again, attempt=number, n_failures=n_failures)
+    failed = NewEvent("failed", f"Failed: {cause.message}", level="error", data=data)
+    move(session, job.id, State.FAILED, failed, attempt=number, cause=data, **_counts(faults))
+
+
+def _requeue(session: Session, attempt: Attempt, job: Job, cause: Cause, settings: Settings, at: datetime) -> None:
+    data = cause.model_dump(mode="json", exclude_none=True)
+    fault, faults = fault_of(cause.code), _counted(job, cause.code)
+    values: dict[str, Any] = _counts(faults)
+    budget = kept_from = ""
+    if fault is not None:
+        wait_s = backoff_s(faults[fault], settings.retry_backoff_s, settings.retry_backoff_max_s)
+        values["not_before"] = at + timedelta(seconds=wait_s)
+        allowed = budgets(settings).of(fault)
+        budget = f" in {wait_s:g} s (attempt {faults[fault] + 1} of {allowed} by {OWNERS[fault]} faults)"
+    if fault is Fault.NODE:
+        values["excluded"] = exclusions.after_fault(session, job, attempt.node_id)
+        added = [each for each in values["excluded"] if each not in job.excluded]
+        if added:
+            name = session.scalars(select(Node.name).where(Node.id == attempt.node_id)).one()
+            kept_from = f"; it failed twice on {exclusions.words(added, name)} and keeps away from there"
+    words = f"Queued again{budget}: {cause.message}{kept_from}"
+    again = NewEvent("requeued", words, level="warning" if fault else "info", data=data)
+    move(session, job.id, State.QUEUED, again, attempt=attempt.number, **values)
+
+
+def _counted(job: Job, code: CauseCode) -> dict[str, int]:
+    fault = fault_of(code)
+    return dict(job.faults) if fault is None else {**job.faults, fault.value: job.faults.get(fault, 0) + 1}
+
+
+def _counts(faults: dict[str, int]) -> dict[str, Any]:
+    return {"faults": faults, "n_failures": sum(faults.values())}
+
+
+def _paused(session: Session, job: Job) -> NewEvent:
+    step = session.scalar(select(func.max(Checkpoint.step)).where(Checkpoint.job_id == job.id))
+    goes_on = "there is no checkpoint, so it will begin anew" if step is None else f"it will go on from step {step:,}"
+    return NewEvent("paused", f"Paused; {goes_on}", data={"checkpoint_step": step})
 
 
 def _cancelled_words(outcome: Outcome) -> str:
     if outcome.result == "lost":
         return "Cancelled; the node was not heard of, so its processes stop by themselves once they can ask"
     return "Cancelled; no process of the run is left"
-
-
-def _requeued_words(cause: Cause, decision: Decision, n_failures: int, max_attempts: int) -> str:
-    budget = "" if decision is Decision.RETRY_FREE else f" (attempt {n_failures + 1} of {max_attempts} comes next)"
-    return f"Queued again{budget}: {cause.message}"
-
-
-def cause_of(outcome: Outcome) -> Cause:
-    """Why an attempt that did not succeed ended, in words; the trainer's own cause where it named one."""
-    if outcome.cause is not None:
-        return outcome.cause
-    details = outcome.model_dump(mode="json", include={"exit_code", "signal"}, exclude_none=True)
-    match outcome.result:
-        case "stopped":
-            return Cause(code=CauseCode.PREEMPTED, message="the run was asked to leave its devices", details=details)
-        case "lost":
-            return Cause(code=CauseCode.NODE_LOST, message="the node was not heard of any more", details=details)
-        case "launch_failed":
-            return Cause(code=CauseCode.INTERNAL, message="the run could not be started", details=details)
-        case _:
-            return Cause(code=CauseCode.RANK_DIED, message=_death_words(outcome), details=details)
-
-
-def _death_words(outcome: Outcome) -> str:
-    if outcome.signal == signal.SIGKILL:
-        return "killed by signal 9 (possibly out of memory)"
-    if outcome.signal is not None:
-        return f"killed by signal {outcome.signal}"
-    if outcome.exit_code is not None:
-        return f"the processes ended with exit code {outcome.exit_code} and named no cause; see the end of the log"
-    return "the processes are gone and left no word; see the end of the log"

@@ -1,12 +1,14 @@
-"""What each cause of failure leads to: try again, or stop. Pure.
+"""What each cause of failure leads to: try again, or stop; whose fault it counts as; how long the next try waits. Pure.
 
-A fault of the service or of a node has a budget of attempts; what the user asked for fails the same way again, so it
-is not tried again.
+Faults of the service, of a node and of the user have budgets of their own: a storage that is away for an hour uses up
+nothing that a dying node may need. What fails the same way again is not tried again at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 from trainer_core.contract import CauseCode
 
@@ -17,35 +19,63 @@ class Decision(StrEnum):
     STOP = "stop"  # failed
 
 
-POLICY: dict[CauseCode, Decision] = {
-    CauseCode.DATA_INVALID: Decision.STOP,
-    CauseCode.CONFIG_INVALID: Decision.STOP,
-    CauseCode.MODEL_UNAVAILABLE: Decision.STOP,
-    CauseCode.NO_TRAINABLE_TOKENS: Decision.STOP,
-    CauseCode.GPU_OOM: Decision.STOP,
-    CauseCode.HOST_OOM: Decision.RETRY,
-    CauseCode.NON_FINITE_LOSS: Decision.STOP,
-    CauseCode.STALLED: Decision.RETRY,
-    CauseCode.RANK_DIED: Decision.RETRY,
-    CauseCode.NODE_LOST: Decision.RETRY,
-    CauseCode.DISK_FULL: Decision.RETRY,
-    CauseCode.TIMEOUT: Decision.STOP,
+class Fault(StrEnum):
+    """Whose budget an attempt is taken from."""
+
+    SERVICE = "service"
+    NODE = "node"
+    USER = "user"
+
+
+class Budgets(NamedTuple):
+    """How many attempts of a job each kind of fault may end; the last of them ends the job."""
+
+    service: int = 3
+    node: int = 3
+    user: int = 1
+
+    def of(self, fault: Fault) -> int:
+        return {Fault.SERVICE: self.service, Fault.NODE: self.node, Fault.USER: self.user}[fault]
+
+
+# Null: never tried again, because it would fail the same way.
+POLICY: dict[CauseCode, Fault | Decision | None] = {
+    CauseCode.DATA_INVALID: None,
+    CauseCode.CONFIG_INVALID: None,
+    CauseCode.MODEL_UNAVAILABLE: None,
+    CauseCode.NO_TRAINABLE_TOKENS: None,
+    CauseCode.GPU_OOM: Fault.USER,
+    CauseCode.HOST_OOM: Fault.NODE,
+    CauseCode.NON_FINITE_LOSS: Fault.USER,
+    CauseCode.STALLED: Fault.NODE,
+    CauseCode.RANK_DIED: Fault.NODE,
+    CauseCode.NODE_LOST: Fault.NODE,
+    CauseCode.DISK_FULL: Fault.NODE,
+    CauseCode.TIMEOUT: None,
     CauseCode.PREEMPTED: Decision.RETRY_FREE,
-    CauseCode.STORAGE_UNAVAILABLE: Decision.RETRY,
-    CauseCode.CHECKPOINT_INVALID: Decision.STOP,
-    CauseCode.WORLD_SIZE_MISMATCH: Decision.STOP,
-    CauseCode.INTERNAL: Decision.RETRY,
+    CauseCode.STORAGE_UNAVAILABLE: Fault.SERVICE,
+    CauseCode.CHECKPOINT_INVALID: None,
+    CauseCode.WORLD_SIZE_MISMATCH: None,
+    CauseCode.INTERNAL: Fault.SERVICE,
 }
+# What may lie in one device; everything else that is the node's fault is the whole node's.
+OF_A_DEVICE = frozenset({CauseCode.RANK_DIED, CauseCode.STALLED})
 
 
-def decide(code: CauseCode, n_failures: int, max_attempts: int) -> Decision:
-    """What follows when an attempt ends by `code`; `n_failures` counts the earlier attempts that used the budget."""
-    decision = POLICY[code]
-    if decision is Decision.RETRY and n_failures + 1 >= max_attempts:
-        return Decision.STOP
-    return decision
+def fault_of(code: CauseCode) -> Fault | None:
+    """Whose fault it counts as; null: nobody's budget is touched."""
+    rule = POLICY[code]
+    return rule if isinstance(rule, Fault) else None
 
 
-def uses_budget(code: CauseCode) -> bool:
-    """Whether an attempt that ended by `code` counts: the fault was the service's or a node's."""
-    return POLICY[code] is Decision.RETRY
+def decide(code: CauseCode, faults: Mapping[str, int], budgets: Budgets) -> Decision:
+    """What follows when an attempt ends by `code`; `faults` counts the earlier attempts by whose fault ended them."""
+    rule = POLICY[code]
+    if isinstance(rule, Fault):
+        return Decision.STOP if faults.get(rule, 0) + 1 >= budgets.of(rule) else Decision.RETRY
+    return rule or Decision.STOP
+
+
+def backoff_s(n_faults: int, first_s: float, longest_s: float) -> float:
+    """Seconds before the try that follows the `n_faults`-th fault of a kind: doubled each time, up to `longest_s`."""
+    return float(min(longest_s, first_s * 2.0 ** min(n_faults - 1, 64)))

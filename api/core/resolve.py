@@ -11,6 +11,7 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from api.core import dependencies
 from api.core.chosen import count_rows, find_dataset, find_model, format_of, resolved_model, resolved_rows, with_ids
 from api.core.errors import Invalid
 from api.core.settings import Settings
@@ -29,7 +30,10 @@ DeviceKind = Literal["cpu", "cuda"]
 
 DEFAULT_SEED = 42
 MAX_STEPS = 10**12
-BODY_ORDER = ("name", "model", "method", "dataset", "adapter", "training", "parallel", "labels", "continue_from")
+BODY_ORDER = (
+    *("name", "model", "method", "dataset", "adapter", "training", "parallel", "labels", "continue_from"),
+    "depends_on",
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
     options = _options(spec, device, problems)
     spread = _spread(spec.parallel, options, device, problems)
     plan = _plan(spec, n_train, options, problems) if options and train else None
+    problems += dependencies.check(session, spec.depends_on)
     if problems or not (model and train and rows_format and options and spread and plan):
         raise refused(problems)
     data = ResolvedData(

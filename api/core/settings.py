@@ -68,7 +68,15 @@ class Settings(BaseSettings):
     stop_grace_s: float = Field(default=20.0, ge=0, description="After STOP, before SIGTERM.")
     term_grace_s: float = Field(default=5.0, ge=0, description="After SIGTERM, before SIGKILL.")
     preflight_timeout_s: float = Field(default=600.0, gt=0, description="How long reading and tokenising may take.")
-    max_attempts_internal: int = Field(default=3, ge=1, description="Attempts when the fault is ours or the node's.")
+    max_attempts_internal: int = Field(default=3, ge=1, description="Attempts when the fault is the service's own.")
+    max_attempts_node: int = Field(default=3, ge=1, description="Attempts when the fault is a node's.")
+    max_attempts_user: int = Field(
+        default=1, ge=1, description="Attempts when the job's own settings may be at fault: memory, a loss gone NaN."
+    )
+    retry_backoff_s: float = Field(
+        default=5.0, ge=0, description="Before the second attempt; doubled for each further."
+    )
+    retry_backoff_max_s: float = Field(default=300.0, ge=0, description="The longest wait between two attempts.")
 
     @field_validator("data_dir")
     @classmethod

@@ -42,6 +42,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterVali
 Reference = Annotated[str, StringConstraints(min_length=1, max_length=255), AfterValidator(one_line)]
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(one_line)]
 LabelValue = Annotated[str, StringConstraints(max_length=512), AfterValidator(plain_text)]
+TimeLimit = Annotated[PositiveWholeNumber, Field(le=10**9)]
 CheckpointName = Annotated[
     Literal["best", "last"] | Annotated[int, Field(ge=1)],
     BeforeValidator(_step_or_word),
@@ -96,6 +97,12 @@ class JobSpec(Frozen):
     priority: Annotated[WholeNumber, Field(ge=-1000, le=1000, description="Higher goes first.")] = 0
     notes: Annotated[str, StringConstraints(max_length=20_000), AfterValidator(plain_text)] | None = None
     continue_from: ContinueFrom | None = None
+    depends_on: list[Reference] = Field(
+        default_factory=list, max_length=100, description="Ids of jobs that must have succeeded before it starts."
+    )
+    time_limit_s: TimeLimit | None = Field(
+        default=None, description="Seconds it may run, over all attempts; then it saves a checkpoint and fails."
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -56,5 +56,9 @@ class AttemptState(StrEnum):
 
 
 class NodeState(StrEnum):
+    """draining: takes no further work, and runs on it end or leave; cordoned: takes none, and its runs go on."""
+
     READY = "ready"
+    DRAINING = "draining"
+    CORDONED = "cordoned"
     UNREACHABLE = "unreachable"

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from api.core import events, outcomes, preflights
+from api.core import dependencies, events, nodes, outcomes, preflights
 from api.core.db import Database
 from api.core.events import NewEvent
 from api.core.fencing import locked
@@ -26,7 +26,8 @@ from trainer_core.contract import Cause, CauseCode
 
 
 def sweep(database: Database, settings: Settings, *, watching_since: datetime, at: datetime) -> list[str]:
-    """Marks silent nodes, calls silent runs unreachable, takes back lost and unlaunched ones.
+    """Marks silent nodes, calls silent runs unreachable, takes back lost and unlaunched ones; cancels whoever waits
+    for what will never succeed; ends drains of nodes that are empty.
 
     Returns the jobs whose preflight nobody works on; they are to be nudged again.
     """
@@ -35,14 +36,18 @@ def sweep(database: Database, settings: Settings, *, watching_since: datetime, a
     for attempt_id in _suspects(database, settings, watching_since, at):
         with database.session() as session:
             _judge(session, attempt_id, settings, watching_since, at)
+    dependencies.cancel_hopeless(database)
     with database.session() as session:
+        nodes.settle_drains(session)
         return _stuck_preflights(session, settings, at)
 
 
 def _mark_silent_nodes(session: Session, settings: Settings, at: datetime) -> None:
     session.execute(
         update(Node)
-        .where(Node.state == NodeState.READY.value, Node.beat_at < at - timedelta(seconds=settings.attempt_lease_s))
+        .where(
+            Node.state != NodeState.UNREACHABLE.value, Node.beat_at < at - timedelta(seconds=settings.attempt_lease_s)
+        )
         .values(state=NodeState.UNREACHABLE.value)
         .execution_options(synchronize_session=False)
     )
@@ -91,7 +96,7 @@ def _judge(session: Session, attempt_id: str, settings: Settings, watching_since
         if silent_s >= settings.attempt_lease_s:
             _call_unreachable(session, attempt, settings)
         return
-    outcomes.end(session, attempt.id, outcome, max_attempts=settings.max_attempts_internal, at=at)
+    outcomes.end(session, attempt.id, outcome, settings=settings, at=at)
 
 
 def _lost(message: str, node_name: str) -> Outcome:

@@ -13,17 +13,21 @@ from api.core.db import Database
 from api.core.errors import Conflict
 from api.core.moves import NewEvent, move, request_cancel
 from api.core.outcomes import cause_of
-from api.core.policy import POLICY, Decision, decide
+from api.core.policy import POLICY, Budgets, Decision, backoff_s, decide
+from api.core.settings import Settings
 from api.core.states import TERMINAL, State
-from tests.api.core.rows import Run, attempt_of, events_of, holders, job_of, make_run, started_record, together
+from tests.api.core.rows import Run, after, attempt_of, events_of, holders, job_of, make_run, started_record, together
 from trainer_core.contract import Cause, CauseCode
 
 DATA_CAUSE = Cause(code=CauseCode.DATA_INVALID, message="line 3 is not JSON", line=3)
 
 
-def end(database: Database, run: Run, outcome: Outcome, max_attempts: int = 3) -> State:
+SETTINGS = Settings(max_attempts_internal=4, max_attempts_node=3, max_attempts_user=2, retry_backoff_s=10)
+
+
+def end(database: Database, run: Run, outcome: Outcome, *, at_s: float = 0, settings: Settings = SETTINGS) -> State:
     with database.session() as session:
-        return attempts.end(session, run.attempt_id, outcome, max_attempts=max_attempts)
+        return attempts.end(session, run.attempt_id, outcome, settings=settings, at=after(at_s))
 
 
 def again(database: Database, run: Run) -> Run:
@@ -69,8 +73,9 @@ def test_killed_runs_are_tried_again_until_the_budget_is_spent(database: Databas
     assert job.cause["message"] == "killed by signal 9 (possibly out of memory)"
     requeued = [event.message for event in events_of(database, run.job_id) if event.kind == "requeued"]
     assert requeued == [
-        f"Queued again (attempt {number} of 3 comes next): killed by signal 9 (possibly out of memory)"
-        for number in (2, 3)
+        f"Queued again in {wait_s} s (attempt {number} of 3 by the node's faults): "
+        "killed by signal 9 (possibly out of memory)"
+        for number, wait_s in ((2, 10), (3, 20))
     ]
     assert holders(database, run.node_id) == [None, None]
 
@@ -201,18 +206,54 @@ def test_every_cause_has_a_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "n_failures", "decision"),
+    ("code", "faults", "decision"),
     [
-        (CauseCode.RANK_DIED, 0, Decision.RETRY),
-        (CauseCode.RANK_DIED, 1, Decision.RETRY),
-        (CauseCode.RANK_DIED, 2, Decision.STOP),
-        (CauseCode.PREEMPTED, 99, Decision.RETRY_FREE),
-        (CauseCode.DATA_INVALID, 0, Decision.STOP),
+        (CauseCode.RANK_DIED, {}, Decision.RETRY),
+        (CauseCode.RANK_DIED, {"node": 1}, Decision.RETRY),
+        (CauseCode.RANK_DIED, {"node": 2}, Decision.STOP),
+        (CauseCode.RANK_DIED, {"service": 9, "user": 9}, Decision.RETRY),
+        (CauseCode.INTERNAL, {"node": 9}, Decision.RETRY),
+        (CauseCode.INTERNAL, {"service": 3}, Decision.STOP),
+        (CauseCode.GPU_OOM, {}, Decision.RETRY),
+        (CauseCode.GPU_OOM, {"user": 1}, Decision.STOP),
+        (CauseCode.PREEMPTED, {"node": 99, "service": 99, "user": 99}, Decision.RETRY_FREE),
+        (CauseCode.DATA_INVALID, {}, Decision.STOP),
+        (CauseCode.TIMEOUT, {}, Decision.STOP),
     ],
 )
-def test_the_budget_counts_attempts(code: CauseCode, n_failures: int, decision: Decision) -> None:
-    assert decide(code, n_failures, max_attempts=3) is decision
+def test_each_kind_of_fault_has_a_budget_of_its_own(
+    code: CauseCode, faults: dict[str, int], decision: Decision
+) -> None:
+    assert decide(code, faults, Budgets(service=4, node=3, user=2)) is decision
 
 
 def test_one_attempt_in_all_means_no_second() -> None:
-    assert decide(CauseCode.NODE_LOST, 0, max_attempts=1) is Decision.STOP
+    assert decide(CauseCode.NODE_LOST, {}, Budgets(node=1)) is Decision.STOP
+
+
+def test_the_wait_doubles_up_to_its_longest() -> None:
+    assert [backoff_s(n, 5, 60) for n in (1, 2, 3, 4, 5, 10_000)] == [5, 10, 20, 40, 60, 60]
+    assert backoff_s(3, 0, 60) == 0
+
+
+def test_the_next_try_waits_longer_each_time_and_a_free_one_not_at_all(database: Database) -> None:
+    run = make_run(database, started=True)
+    waits = []
+    for outcome in (Outcome(result="died", signal=9), Outcome(result="died", signal=9), Outcome(result="stopped")):
+        end(database, run, outcome, at_s=100)
+        not_before = job_of(database, run.job_id).not_before
+        waits.append(not_before and (not_before - after(100)).total_seconds())
+        run = again(database, run)
+    assert waits == [10, 20, None]
+
+
+def test_what_the_node_did_uses_up_nothing_of_the_services_budget(database: Database) -> None:
+    run = make_run(database, started=True)
+    killed, ours = Outcome(result="died", signal=9), Outcome(result="launch_failed")
+    for outcome in (killed, ours, killed, ours, ours):
+        assert end(database, run, outcome) == State.QUEUED
+        run = again(database, run)
+    assert job_of(database, run.job_id).faults == {"node": 2, "service": 3}
+    assert end(database, run, ours) == State.FAILED
+    job = job_of(database, run.job_id)
+    assert (job.faults, job.n_failures) == ({"node": 2, "service": 4}, 6)

@@ -95,7 +95,7 @@ class World:
                 more = [metrics_record(seq, seq) for seq in range(max(2, shipped), shipped + 3)]
                 attempts.take_records(session, attempt_id, [started_record(), *more] if shipped == 0 else more, at=at)
             else:
-                attempts.end(session, attempt_id, OUTCOMES[step.choice % len(OUTCOMES)], max_attempts=3, at=at)
+                attempts.end(session, attempt_id, OUTCOMES[step.choice % len(OUTCOMES)], settings=self.settings, at=at)
 
     def check(self) -> None:
         with self.database.reading() as session:

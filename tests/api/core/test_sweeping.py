@@ -31,7 +31,7 @@ LEASE_S, LOST_S = 60.0, 300.0
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return Settings(data_dir=tmp_path, attempt_lease_s=LEASE_S, lost_after_s=LOST_S, max_attempts_internal=3)
+    return Settings(data_dir=tmp_path, attempt_lease_s=LEASE_S, lost_after_s=LOST_S, max_attempts_node=3)
 
 
 def sweep(database: Database, settings: Settings, at_s: float, watching_since_s: float = -1000) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_lost_run_is_fenced_and_its_job_queued_again(database: Database, setti
 def test_a_job_that_is_lost_too_often_fails(database: Database, settings: Settings) -> None:
     run = make_run(database, started=True)
     with database.session() as session:
-        session.get_one(Job, run.job_id).n_failures = 2
+        session.get_one(Job, run.job_id).faults = {"node": 2}
     sweep(database, settings, LOST_S + 1)
     job = job_of(database, run.job_id)
     assert job.state == State.FAILED
