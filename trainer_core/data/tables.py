@@ -41,7 +41,8 @@ def find_table(head: bytes, *, is_whole: bool) -> Table | None:
     filled = [line.strip() for line in lines if line.strip()][:5]
     if not filled or _has_json(filled):
         return None
-    separator = SEPARATOR_LINE.fullmatch(filled[0])
+    first = next(line for line in lines if line.strip())
+    separator = SEPARATOR_LINE.fullmatch(first.strip(" \r"))
     if separator is not None:
         mark = "\t" if separator[1] == "\\t" else separator[1]
         if mark not in DELIMITERS:
@@ -80,11 +81,13 @@ def _has_json(filled: Sequence[str]) -> bool:
 def _records(lines: Iterable[str], mark: str, is_whole: bool) -> list[list[str]]:
     """The first few records that are not empty. The last one found may be cut, and is left out then."""
     reader = csv.reader((f"{line}\n" for line in lines), delimiter=mark)
+    records: list[list[str]] = []
     try:
-        records = list(islice((record for record in reader if any(record)), _SNIFFED_RECORDS))
-    except csv.Error:  # a cell over the module's own limit, or a lone carriage return
-        return []
-    return records if is_whole or len(records) == _SNIFFED_RECORDS else records[:-1]
+        records.extend(islice((record for record in reader if any(record)), _SNIFFED_RECORDS))
+    except csv.Error:  # a cell over the module's own limit, or a lone carriage return: told with its line later
+        return records
+    may_be_cut = not is_whole and 1 < len(records) < _SNIFFED_RECORDS
+    return records[:-1] if may_be_cut else records
 
 
 def _is_consistent(records: list[list[str]]) -> bool:
