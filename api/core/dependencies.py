@@ -26,8 +26,9 @@ NOT_STARTED = (State.VALIDATING, State.QUEUED, State.PAUSED)
 
 def check(session: Session, wanted: Sequence[str]) -> Iterator[Problem]:
     """What is wrong with the `depends_on` of a new job."""
-    known = {id for id in wanted if is_id(id)}
-    states = dict(session.execute(select(Job.id, Job.state).where(Job.id.in_(sorted(known)))).tuples())
+    known = sorted({job_id for job_id in wanted if is_id(job_id)})
+    rows = session.execute(select(Job.id, Job.state).where(Job.id.in_(known))) if known else ()
+    states = {row[0]: row[1] for row in rows}
     for place, job_id in enumerate(wanted):
         param = f"depends_on[{place}]"
         if job_id in wanted[:place]:
