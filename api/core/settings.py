@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     lost_after_s: float = Field(
         default=300.0, gt=0, description="Silence after which a run is fenced off and requeued."
     )
-    stop_grace_s: float = Field(default=20.0, ge=0, description="After STOP, before SIGTERM.")
+    stop_grace_s: float = Field(default=8.0, ge=0, description="After STOP, before SIGTERM.")
     term_grace_s: float = Field(default=5.0, ge=0, description="After SIGTERM, before SIGKILL.")
     preflight_timeout_s: float = Field(default=600.0, gt=0, description="How long reading and tokenising may take.")
     max_attempts_internal: int = Field(default=3, ge=1, description="Attempts when the fault is the service's own.")
