@@ -14,9 +14,8 @@ def settings_table() -> str:
     for name, field in Settings.model_fields.items():
         default = "" if field.default_factory else field.default
         shown = default.get_secret_value() if hasattr(default, "get_secret_value") else default
-        rows.append(
-            f"| `TRAINYARD_{name.upper()}` | {f'`{shown}`' if shown not in ('', None) else ''} | {field.description or ''} |"
-        )
+        value = "" if shown in ("", None) else f"`{shown}`"
+        rows.append(f"| `TRAINYARD_{name.upper()}` | {value} | {field.description or ''} |")
     return "\n".join(rows)
 
 
