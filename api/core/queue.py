@@ -79,6 +79,8 @@ def _use_files(app: Celery, settings: Settings) -> None:
         "data_folder_in": str(messages),
         "data_folder_out": str(messages),
         "control_folder": str(control),
+        # kombu looks once a second; a nudge is there to be fast, and a look is one listing of a small folder.
+        "polling_interval": 0.1,
     }
 
 
