@@ -13,18 +13,20 @@ from api.schemas import JobBrief, JobOut
 from api.wire import split_values
 
 
-def job_out(job: Job, standing: Standing | None) -> JobOut:
-    """Everything known of a job."""
+def job_out(job: Job, standing: Standing | None, held_back: str | None = None) -> JobOut:
+    """Everything known of a job; `held_back` says why it may not be placed at all for now."""
     metric = job.resolved.get("metric_for_best")
-    return JobOut(**_shown(job, metric, standing), resolved=job.resolved, preflight=job.preflight)
+    return JobOut(**_shown(job, metric, standing, held_back), resolved=job.resolved, preflight=job.preflight)
 
 
-def job_brief(job: Job, metric_for_best: str | None, standing: Standing | None) -> JobBrief:
+def job_brief(
+    job: Job, metric_for_best: str | None, standing: Standing | None, held_back: str | None = None
+) -> JobBrief:
     """A job in a list, of which `resolved` was not read."""
-    return JobBrief(**_shown(job, metric_for_best, standing))
+    return JobBrief(**_shown(job, metric_for_best, standing, held_back))
 
 
-def _shown(job: Job, metric_for_best: str | None, standing: Standing | None) -> dict[str, Any]:
+def _shown(job: Job, metric_for_best: str | None, standing: Standing | None, held_back: str | None) -> dict[str, Any]:
     latest, nonfinite = split_values(job.latest)
     as_asked = {key: job.spec[key] for key in ("dataset", "adapter", "training", "parallel", "continue_from")}
     same = {
@@ -32,6 +34,7 @@ def _shown(job: Job, metric_for_best: str | None, standing: Standing | None) -> 
         for name in (
             *("id", "name", "state", "phase", "health", "cause", "method", "labels", "priority", "notes"),
             *("planned_steps", "step", "epoch", "attempt", "best_step", "best_value"),
+            *("time_limit_s", "not_before", "excluded", "faults"),
             *("created_at", "queued_at", "started_at", "finished_at"),
         )
     }
@@ -43,7 +46,8 @@ def _shown(job: Job, metric_for_best: str | None, standing: Standing | None) -> 
         "eta_s": _eta_s(job, now()),
         "eta_to_start_s": None,
         "queue_position": standing.position if standing else None,
-        "waiting_reason": standing.reason if standing else None,
+        "waiting_reason": standing.reason if standing else held_back,
+        "depends_on": job.spec.get("depends_on", []),
         "metric_for_best": metric_for_best,
         "latest": latest,
         "latest_nonfinite": nonfinite,

@@ -58,6 +58,8 @@ class JobBrief(BaseModel):
     priority: int
     notes: str | None
     continue_from: dict[str, Any] | None
+    depends_on: list[str] = Field(description="Jobs that must have succeeded before it starts.")
+    time_limit_s: int | None = Field(description="Seconds it may run, over all attempts.")
     planned_steps: int | None
     step: int
     epoch: float | None
@@ -66,6 +68,11 @@ class JobBrief(BaseModel):
     eta_to_start_s: float | None = Field(description="Seconds until it is likely to start; null: unknown.")
     queue_position: int | None = Field(description="1 is next; null when it does not wait for devices.")
     waiting_reason: str | None
+    not_before: datetime | None = Field(description="Its next attempt starts no earlier, after a fault.")
+    excluded: list[dict[str, Any]] = Field(
+        description="Where it failed twice: {node_id, device}; null: the whole node."
+    )
+    faults: dict[str, int] = Field(description="Attempts ended by faults of the service, the node, the user.")
     attempt: int
     best_step: int | None
     best_value: float | None
@@ -158,6 +165,7 @@ class NodeOut(BaseModel):
     id: str
     name: str
     state: NodeState
+    hold: str | None = Field(description="draining or cordoned: it is given no further work, whatever its state.")
     labels: dict[str, str]
     facts: dict[str, Any]
     devices: list[DeviceOut]

@@ -104,7 +104,16 @@ def beat(session: Session, node_id: str, facts: dict[str, Any] | None = None, *,
 
 def listing(session: Session) -> list[NodeView]:
     """Every node with its devices and what holds them, by name."""
-    nodes = session.scalars(select(Node).order_by(Node.name)).all()
+    return _views(session, session.scalars(select(Node).order_by(Node.name)).all())
+
+
+def view(session: Session, node: Node) -> NodeView:
+    """One node as it is now."""
+    session.refresh(node)
+    return _views(session, [node])[0]
+
+
+def _views(session: Session, nodes: Sequence[Node]) -> list[NodeView]:
     devices: dict[str, list[Device]] = {node.id: [] for node in nodes}
     job_ids: dict[str, dict[int, str]] = {node.id: {} for node in nodes}
     query = (
@@ -112,6 +121,8 @@ def listing(session: Session) -> list[NodeView]:
         .outerjoin(Attempt, Attempt.id == Device.attempt_id)
         .order_by(Device.node_id, Device.index)
     )
+    if len(nodes) == 1:
+        query = query.where(Device.node_id == nodes[0].id)
     for device, job_id in session.execute(query):
         if device.node_id in devices:
             devices[device.node_id].append(device)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.core import attempts, leases, queue, sweeping
+from api.core import attempts, leases, queue, sweeping, waiting
 from api.core.db import Database, now
 from api.core.settings import Settings
 from api.core.states import NodeState, State
@@ -164,9 +164,10 @@ def _devices(count: int) -> str:
     return "1 device" if count == 1 else f"{count} devices"
 
 
-def waiting_jobs(session: Session) -> list[Waiting]:
-    """Every queued job, in no order."""
-    query = select(Job.id, Job.n_devices, Job.priority, Job.queued_at, Job.created_at).where(Job.state == State.QUEUED)
+def waiting_jobs(session: Session, *, at: datetime | None = None) -> list[Waiting]:
+    """Every queued job that may be placed by now, in no order."""
+    query = select(Job.id, Job.n_devices, Job.priority, Job.queued_at, Job.created_at)
+    query = query.where(Job.state == State.QUEUED, *waiting.ready(at or now()))
     return [
         Waiting(row.id, row.n_devices, row.priority, row.queued_at or row.created_at) for row in session.execute(query)
     ]
@@ -212,7 +213,7 @@ def run_once(database: Database, holder: str, settings: Settings, *, at: datetim
         queue.remind_preflight(job_id, settings)
     with database.reading() as session:
         nodes = free_nodes(session, settings, at=instant)
-        placements = plan(waiting_jobs(session), nodes)
+        placements = plan(waiting_jobs(session, at=instant), nodes)
     placed_on = [placement.node_id for placement in placements if _place(database, placement)]
     for node in nodes:
         if node.node_id in placed_on:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from api.core import artifacts, checkpoints, datasets, jobs, models, scheduling
+from api.core import artifacts, checkpoints, datasets, jobs, models
 from api.core.auth import Actor, Permission
 from api.core.errors import NotFound
 from api.core.jobs import Filters
@@ -19,7 +19,7 @@ from api.core.tables import Job
 from api.dashboard.access import allow_page
 from api.dashboard.render import page
 from api.deps import JobId, ReadSession, SettingsDep
-from api.job_views import job_brief, job_out
+from api.job_shown import describe_job, describe_jobs
 from api.schemas import JobOut
 
 router = APIRouter(include_in_schema=False)
@@ -117,8 +117,7 @@ def show_job_checkpoints(job_id: JobId, request: Request, session: ReadSession, 
 
 
 def _job(session: Session, row: Job, settings: Settings) -> JobOut:
-    standings = scheduling.standings(session, settings) if row.state == State.QUEUED else {}
-    return job_out(row, standings.get(row.id))
+    return describe_job(session, row, settings)
 
 
 def _listed(session: Session, settings: Settings, shown: dict[str, str]) -> dict[str, Any]:
@@ -130,9 +129,7 @@ def _listed(session: Session, settings: Settings, shown: dict[str, str]) -> dict
         name=shown["name"] or None,
     )
     found, following = jobs.find(session, filters, shown["after"] or None, JOBS_A_PAGE)
-    is_waiting = any(job.state == State.QUEUED for job, _ in found)
-    standings = scheduling.standings(session, settings) if is_waiting else {}
-    rows = [job_brief(job, metric, standings.get(job.id)) for job, metric in found]
+    rows = describe_jobs(session, found, settings)
     here = {name: text for name, text in shown.items() if text}
     narrowed = {name: text for name, text in here.items() if name != "after"}
     return {"jobs": rows, "next": following, "query": urlencode(here), "narrowed": urlencode(narrowed)}

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, cancel."""
+"""Jobs: submit, list, look at. What is asked of one that exists is in `job_life.py`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Header, Query, Response
-from sqlalchemy.orm import Session
 
-from api.core import jobs, moves, queue, scheduling
+from api.core import jobs, queue
 from api.core.auth import Actor, Permission
 from api.core.errors import Invalid
 from api.core.jobs import Filters
-from api.core.settings import Settings
 from api.core.specs import JobSpec
 from api.core.states import State
-from api.core.tables import Job
 from api.deps import JobId, Limit, ReadSession, SettingsDep, WriteSession, after_commit, allow
-from api.job_views import job_brief, job_out
+from api.job_shown import describe_job, describe_jobs
 from api.schemas import JobBrief, JobOut, Page, refusals
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -74,7 +71,7 @@ def create_job(
     else:
         response.status_code = 200
         response.headers["Idempotent-Replayed"] = "true"
-    return _shown(session, job, settings)
+    return describe_job(session, job, settings)
 
 
 @router.get("", summary="List jobs", responses=refusals())
@@ -91,10 +88,7 @@ def list_jobs(
     """Newest first, without `resolved` and `preflight`."""
     filters = Filters(states=state or (), labels=_labels(label or []), name=name)
     found, cursor = jobs.find(session, filters, after, limit)
-    is_waiting = any(job.state == State.QUEUED for job, _ in found)
-    standings = scheduling.standings(session, settings) if is_waiting else {}
-    data = [job_brief(job, metric, standings.get(job.id)) for job, metric in found]
-    return Page(data=data, has_more=cursor is not None, next=cursor)
+    return Page(data=describe_jobs(session, found, settings), has_more=cursor is not None, next=cursor)
 
 
 @router.get("/{job_id}", summary="A job", responses=refusals(404))
@@ -105,39 +99,7 @@ def read_job(
     _actor: Annotated[Actor, allow(Permission.JOBS_READ)],
 ) -> JobOut:
     """All that is known of it: state, progress, the resolved configuration, the cause when it failed."""
-    return _shown(session, jobs.get(session, job_id), settings)
-
-
-@router.post(
-    "/{job_id}/cancel",
-    summary="Cancel a job",
-    responses={
-        202: {"model": JobOut, "description": "The run was asked to stop; the job is `cancelling` until it is gone."},
-        **refusals(404, 409),
-    },
-)
-def cancel_job(
-    job_id: JobId,
-    session: WriteSession,
-    settings: SettingsDep,
-    _actor: Annotated[Actor, allow(Permission.JOBS_WRITE)],
-    response: Response,
-) -> JobOut:
-    """Works in every state but the final ones. A job that holds no process is `cancelled` at once."""
-    jobs.get(session, job_id)
-    job = moves.request_cancel(session, job_id)
-    if job.state == State.CANCELLING:
-        response.status_code = 202
-        if (running := jobs.running_on(session, job)) is not None:
-            after_commit(session, partial(queue.nudge_stop, *running, settings))
-    else:
-        after_commit(session, partial(queue.nudge_schedule, settings))
-    return _shown(session, job, settings)
-
-
-def _shown(session: Session, job: Job, settings: Settings) -> JobOut:
-    standings = scheduling.standings(session, settings) if job.state == State.QUEUED else {}
-    return job_out(job, standings.get(job.id))
+    return describe_job(session, jobs.get(session, job_id), settings)
 
 
 def _labels(pairs: list[str]) -> dict[str, str]:

@@ -41,6 +41,7 @@ def short_settings(data_dir: Path, database_url: str, **values: Any) -> Settings
         "lost_after_s": 40.0,
         "stop_grace_s": 1.0,
         "term_grace_s": 0.3,
+        "retry_backoff_s": 0.1,
         "min_free_disk_bytes": 0,
         "node_name": "node1",
         "cpu_slots": 2,
