@@ -92,20 +92,23 @@ class LabelCensus:
     def add(self, label: Label, field: str) -> None:
         """Raises RowFault if the label is of another kind than those before."""
         kind = kind_of(label)
-        kinds = self._kinds | {kind}
-        if len(kinds) > 1 and kinds != {"integer", "number"}:
-            before = " and ".join(f"{name}s" for name in sorted(self._kinds))
-            message = f"the label is a {kind}, and those before are {before}; send all of one kind"
-            raise RowFault("mixed_labels", message, field)
-        self._kinds = kinds
+        if kind not in self._kinds:
+            self._join(kind, field)
         if isinstance(label, tuple):
             for name in label:
                 self._count(name)
             return
-        if isinstance(label, str):
+        if isinstance(label, str) and self._readings:
             self._readings &= _readings(label)
         if kind != "number":
             self._count(str(label).lower() if isinstance(label, bool) else str(label))
+
+    def _join(self, kind: LabelKind, field: str) -> None:
+        if self._kinds and {kind, *self._kinds} != {"integer", "number"}:
+            before = " and ".join(f"{name}s" for name in sorted(self._kinds))
+            message = f"the label is a {kind}, and those before are {before}; send all of one kind"
+            raise RowFault("mixed_labels", message, field)
+        self._kinds.add(kind)
 
     def _count(self, name: str) -> None:
         if name in self.counts or (len(self.counts) < MAX_LABELS and not self._seen):
@@ -152,7 +155,7 @@ class LabelCensus:
         notes: list[str] = []
         if self._kinds == {"string"} and self.kind != "string":
             notes.append(f"the labels are texts that all stand for {self.kind}s, and are taken as such")
-        if self._seen:
+        if self._seen and self.kind != "number":
             n = f"at least {MAX_COUNTED:,}" if len(self._seen) >= MAX_COUNTED else f"{len(self._seen):,}"
             notes.append(f"there are {n} labels; see whether the column is the right one")
             return notes

@@ -111,7 +111,7 @@ def _split(pair: Pair, turns: list[list[Any]]) -> PreferenceExample:
     if chosen == rejected:
         raise RowFault("chosen_is_rejected", "both replies are the same; there is nothing to prefer", rejected_column)
     n = next((i for i, (a, b) in enumerate(zip(chosen, rejected, strict=False)) if a != b), len(chosen))
-    if any(n >= len(side) or side[n]["role"] != "assistant" for side in (chosen, rejected)) or n == 0:
+    if any(n >= len(side) or side[n]["role"] != "assistant" for side in (chosen, rejected)):
         message = "the two conversations must be the same up to a reply of the assistant, and differ from there"
         raise RowFault("no_shared_prompt", message, rejected_column)
     prompt = tuple(chosen[:n])

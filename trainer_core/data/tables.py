@@ -39,7 +39,7 @@ def find_table(head: bytes, *, is_whole: bool) -> Table | None:
     """The table that `head` begins, or None if it begins something else. Raises UploadRefused for an odd sep= line."""
     lines = _lines(head, is_whole)
     filled = [line.strip() for line in lines if line.strip()][:5]
-    if not filled or _has_json(filled):
+    if not filled or _has_json(filled[:1]):
         return None
     first = next(line for line in lines if line.strip())
     separator = SEPARATOR_LINE.fullmatch(first.strip(" \r"))
@@ -53,7 +53,13 @@ def find_table(head: bytes, *, is_whole: bool) -> Table | None:
     found = [(mark, _records(lines, mark, is_whole)) for mark in _GUESSED]
     choices = (_is_consistent, _has_known_header, _is_ragged_table)
     chosen = next(((mark, records) for is_one in choices for mark, records in found if is_one(records)), None)
-    return None if chosen is None else _table(*chosen)
+    if chosen is None:
+        return None
+    # A cell may end with a brace; under one name, or names that are no format's, it rather is JSON with a fault above.
+    is_sure = len(chosen[1][0]) > 1 and _has_known_header(chosen[1])
+    if not is_sure and _has_json(filled):
+        return None
+    return _table(*chosen)
 
 
 def refuse_text(head: bytes, *, is_whole: bool) -> None:

@@ -119,6 +119,12 @@ def test_many_labels_are_only_counted(n: int, counted: int) -> None:
     assert any("column is the right one" in note for note in found.notes()) == (n > MAX_LABELS)
 
 
+def test_a_regressions_many_numbers_are_no_labels() -> None:
+    found = census(*(f"{number}.5" for number in range(2000)))
+    assert (found.kind, found.n_labels, found.listed) == ("number", 0, {})
+    assert found.notes() == ["the labels are texts that all stand for numbers, and are taken as such"]
+
+
 @pytest.mark.parametrize(
     ("labels", "typed"),
     [

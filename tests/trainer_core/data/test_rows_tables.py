@@ -124,6 +124,13 @@ def test_a_quote_inside_a_plain_cell_is_itself(tmp_path: Path) -> None:
     assert rows == [{"text": 'a 5" screen', "label": "x"}]
 
 
+def test_cells_with_braces_are_no_json_under_a_formats_header(tmp_path: Path) -> None:
+    _, rows = put(tmp_path, b"label,text\nham,Hello {name}\n{x},[INST]\n")
+    assert rows == [{"label": "ham", "text": "Hello {name}"}, {"label": "{x}", "text": "[INST]"}]
+    (tmp_path / "x").mkdir()
+    assert told(tmp_path / "x", b'Hello, all\n{"text": "a, b"}\n')[0][:2] == ("not_json", 1)
+
+
 def test_a_cell_may_be_longer_than_the_csv_modules_own_limit(tmp_path: Path) -> None:
     report, rows = put(tmp_path, b"text,label\n" + b"x" * 200_000 + b",a\n")
     assert len(rows[0]["text"]) == 200_000
