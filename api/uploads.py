@@ -36,6 +36,8 @@ RAW_TYPES = frozenset(
         "application/x-ndjson",
         "application/json",
         "application/gzip",
+        "text/csv",
+        "text/tab-separated-values",
         "application/octet-stream",
     }
 )

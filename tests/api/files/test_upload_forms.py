@@ -23,7 +23,7 @@ def test_forms_that_are_no_dataset_are_refused(client: TestClient, nothing_left:
         return code
 
     part = b'--b\r\nContent-Disposition: form-data; name="%s"; filename="x"\r\n\r\n%s\r\n'
-    assert post(b"", "text/csv") == "content_type_unsupported"
+    assert post(b"", "text/html") == "content_type_unsupported"
     assert post(b"", "multipart/form-data") == "multipart_invalid"
     assert post(b"nonsense") == "multipart_invalid"
     assert post(b"--b--\r\n") == "file_missing"
@@ -79,3 +79,10 @@ def test_what_a_killed_process_left_is_swept_and_a_living_upload_is_not(upload: 
     uploads.os.close(lock)
     assert upload(jsonl(OK3)).status_code == 201
     assert list(settings.incoming_dir.iterdir()) == []
+
+
+def test_a_table_may_be_sent_as_the_body(client: TestClient) -> None:
+    headers = {"Content-Type": "text/csv"}
+    made = client.post("/v1/datasets?name=labels.csv", content=b"text,label\nhello,good\nbye,bad\n", headers=headers)
+    assert made.status_code == 201, made.text
+    assert (made.json()["format"], made.json()["n_rows"]) == ("classification", 2)
