@@ -25,6 +25,7 @@ from worker.agent import Agent
 from worker.detach import environ_of
 from worker.patience import Pace
 from worker.preflight import Preflighter
+from worker.webhooks import WebhookSender
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Node:
 
     def __init__(self, db: Database, settings: Settings, agent: Agent, preflighter: Preflighter) -> None:
         self.agent = agent
+        self.webhooks = WebhookSender(db, settings)
         self._db = db
         self._settings = settings
         self._preflighter = preflighter
@@ -138,6 +140,7 @@ def serve(command: str, node: Node, settings: Settings, celery_argv: Sequence[st
         loops.add("agent", node.agent.look, settings.look_every_s)
     if command in ("run", "scheduler"):
         loops.add("scheduler", node.schedule, settings.look_every_s)
+        loops.add("webhooks", node.webhooks.look, settings.look_every_s)
     if command == "run":
         loops.add("preflight", lambda: _all_waiting(node, loops.stop), settings.look_every_s)
         loops.add("celery", celery.keep, settings.look_every_s)

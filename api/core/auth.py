@@ -39,6 +39,8 @@ class Permission(StrEnum):
     MODELS_READ = "models:read"
     MODELS_WRITE = "models:write"
     NODES_READ = "nodes:read"
+    WEBHOOKS_READ = "webhooks:read"
+    WEBHOOKS_WRITE = "webhooks:write"
     ADMIN = "admin"
 
 

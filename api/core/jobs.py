@@ -12,7 +12,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
-from api.core import dependencies, events
+from api.core import dependencies, events, webhooks
 from api.core.auth import Actor
 from api.core.errors import Invalid, NotFound
 from api.core.events import NewEvent
@@ -87,7 +87,9 @@ def _insert(session: Session, frozen: Accepted, actor: Actor) -> Job:
     session.flush()
     session.add_all(JobLabel(job_id=job.id, key=key, value=value) for key, value in spec.labels.items())
     dependencies.keep(session, job.id, spec.depends_on)
-    events.append(session, job.id, [NewEvent("created", f"Created: {resolved.planned_steps} steps are planned")])
+    created = NewEvent("created", f"Created: {resolved.planned_steps} steps are planned")
+    events.append(session, job.id, [created])
+    webhooks.tell(session, job.id, State.VALIDATING, created.message)
     session.refresh(job)
     return job
 

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, func, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.util import identity_key
 
-from api.core import events
+from api.core import events, webhooks
 from api.core.db import now
 from api.core.devices import take_back_placed
 from api.core.errors import Conflict, NotFound
@@ -62,6 +62,7 @@ def move(
     if changed is None:
         return False
     events.write(session, job_id, [event], last_n=changed.last_event_n, attempt=changed.attempt)
+    webhooks.tell(session, job_id, to, event.message)
     _refresh_loaded(session, job_id)
     return True
 

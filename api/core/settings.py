@@ -51,6 +51,14 @@ class Settings(BaseSettings):
     allow_remote_code: bool = Field(default=False, description="Let jobs set trust_remote_code.")
     hub_online: bool = Field(default=True, description="Whether runs may fetch models from the Hugging Face hub.")
 
+    webhook_private_targets: bool = Field(
+        default=False, description="Let webhooks be sent to private and loopback addresses."
+    )
+    webhook_key: SecretStr = Field(
+        default=SecretStr(""),
+        description="What the secrets of webhooks are made from; empty: a key in the data folder.",
+    )
+
     node_name: str = Field(default_factory=socket.gethostname, description="This machine's name among the nodes.")
     cpu_slots: int = Field(default=2, ge=0, description="Processes a node without GPUs runs at once; one device each.")
     cpu_threads_per_slot: int | None = Field(

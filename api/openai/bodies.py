@@ -143,13 +143,17 @@ def as_spec(body: CreateJob, start: dict[str, Any] | None = None) -> JobSpec:
 
 
 def _offered(method: str) -> str:
-    offered = get_args(JobSpec.model_fields["method"].annotation)
-    if method not in offered:
-        names = [theirs for theirs, ours in METHODS.items() if ours in offered]
+    if method not in offered():
+        names = [theirs for theirs, ours in METHODS.items() if ours in offered()]
         raise Invalid(
             f"this method is not offered here; there is: {', '.join(names)}", code="unsupported_method", param="method"
         )
     return method
+
+
+def offered() -> tuple[str, ...]:
+    """The methods that a job of this service may have."""
+    return get_args(JobSpec.model_fields["method"].annotation)
 
 
 def _validation(body: CreateJob) -> dict[str, Any]:

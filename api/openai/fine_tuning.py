@@ -10,11 +10,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from sqlalchemy.orm import Session
 
-from api.core import checkpoints, fine_tune_events, fine_tunes, jobs, moves, queue
+from api.core import checkpoints, fine_tune_events, fine_tunes, jobs, moves, queue, wishes
 from api.core.auth import Actor, Permission
 from api.core.errors import Invalid
 from api.core.fine_tunes import Asked
+from api.core.settings import Settings
 from api.core.states import State
+from api.core.tables import Job
 from api.deps import ReadSession, SettingsDep, WriteSession, after_commit, allow
 from api.openai import names, objects
 from api.openai.bodies import CreateJob, as_spec
@@ -96,34 +98,32 @@ def read_job(fine_tuning_job_id: str, session: ReadSession, _actor: Reader) -> O
 
 
 @router.post("/{fine_tuning_job_id}/cancel")
-def cancel_job(fine_tuning_job_id: str, session: WriteSession, settings: SettingsDep, _actor: Writer) -> Object:
+def cancel_job(fine_tuning_job_id: str, session: WriteSession, settings: SettingsDep, actor: Writer) -> Object:
     """Answers at once; a run that holds devices is `running` in the state `cancelling` until it is gone."""
     job_id = fine_tunes.get(session, names.job_id(fine_tuning_job_id)).job.id
-    job = moves.request_cancel(session, job_id)
-    if job.state != State.CANCELLING:
-        after_commit(session, partial(queue.nudge_schedule, settings))
-    elif (running := jobs.running_on(session, job)) is not None:
-        after_commit(session, partial(queue.nudge_stop, *running, settings))
-    return objects.job(fine_tunes.get(session, job_id))
+    return _asked(session, moves.request_cancel(session, job_id, by=actor.name), settings)
 
 
 @router.post("/{fine_tuning_job_id}/pause")
-def pause_job(fine_tuning_job_id: str, session: ReadSession, _actor: Writer) -> Object:
-    raise _cannot_rest(session, fine_tuning_job_id, "paused")
+def pause_job(fine_tuning_job_id: str, session: WriteSession, settings: SettingsDep, actor: Writer) -> Object:
+    """A run saves a checkpoint first and is `running` in the state `pausing` until it is gone."""
+    job_id = fine_tunes.get(session, names.job_id(fine_tuning_job_id)).job.id
+    return _asked(session, wishes.request_pause(session, job_id, by=actor.name), settings)
 
 
 @router.post("/{fine_tuning_job_id}/resume")
-def resume_job(fine_tuning_job_id: str, session: ReadSession, _actor: Writer) -> Object:
-    raise _cannot_rest(session, fine_tuning_job_id, "resumed")
+def resume_job(fine_tuning_job_id: str, session: WriteSession, settings: SettingsDep, actor: Writer) -> Object:
+    job_id = fine_tunes.get(session, names.job_id(fine_tuning_job_id)).job.id
+    return _asked(session, wishes.request_resume(session, job_id, by=actor.name), settings)
 
 
-def _cannot_rest(session: Session, sent: str, what: str) -> Invalid:
-    fine_tunes.get(session, names.job_id(sent))
-    return Invalid(
-        f"a job cannot be {what} here; nothing was changed. Cancel it, and start from a checkpoint of it: "
-        "its `fine_tuned_model_checkpoint` may be the `model` of a new job",
-        code="unsupported_operation",
-    )
+def _asked(session: Session, job: Job, settings: Settings) -> Object:
+    """The job after a wish; who has to act on it is told once it is committed."""
+    if job.state not in (State.CANCELLING, State.PAUSING):
+        after_commit(session, partial(queue.nudge_schedule, settings))
+    elif (running := jobs.running_on(session, job)) is not None:
+        after_commit(session, partial(queue.nudge_stop, *running, settings))
+    return objects.job(fine_tunes.get(session, job.id))
 
 
 @router.get("/{fine_tuning_job_id}/events")

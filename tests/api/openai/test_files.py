@@ -52,8 +52,11 @@ def test_a_bad_row_is_told_with_its_line(client: openai.OpenAI) -> None:
 
 @pytest.mark.parametrize(
     ("options", "param"),
-    [({"purpose": "assistants"}, "purpose"), ({"purpose": "fine-tune", "expires_after": {"anchor": "created_at", "seconds": 3600}}, "expires_after")],
-)  # fmt: skip
+    [
+        ({"purpose": "assistants"}, "purpose"),
+        ({"purpose": "fine-tune", "expires_after": {"anchor": "created_at", "seconds": 3600}}, "expires_after"),
+    ],
+)
 def test_what_is_not_served_is_refused_by_its_name(client: openai.OpenAI, options: Any, param: str) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.files.create(file=("train.jsonl", rows()), **options)
