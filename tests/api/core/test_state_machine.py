@@ -13,14 +13,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, func, select
 
-from api.core import attempts, preflights, sweeping
+from api.core import attempts, dependencies, nodes, preflights, queue, scheduling, sweeping
+from api.core.again import JobPatch, change
 from api.core.attempts import Lost, Outcome
 from api.core.db import Database
-from api.core.errors import Conflict
-from api.core.moves import NewEvent, move, request_cancel
+from api.core.dependency_tables import JobDependency
+from api.core.errors import Conflict, Invalid
+from api.core.moves import request_cancel
 from api.core.settings import Settings
-from api.core.states import ON_DEVICES, TERMINAL, AttemptState, State
-from api.core.tables import Attempt, Base, Device, Event, Job
+from api.core.states import ON_DEVICES, TERMINAL, AttemptState, NodeState, State
+from api.core.tables import Attempt, Base, Device, Event, Job, Node
+from api.core.wishes import request_leave, request_pause, request_resume
 from tests.api.core.rows import after, make_job, make_node, metrics_record, started_record
 from trainer_core.contract import Cause, CauseCode, PreflightReport
 
@@ -31,7 +34,9 @@ OUTCOMES = [
     Outcome(result="launch_failed"),
     Outcome(result="failed", exit_code=1, cause=Cause(code=CauseCode.DATA_INVALID, message="bad row")),
 ]
-KINDS = ["job", "preflight", "place", "claim", "records", "beat", "cancel", "pause", "end", "wait"]
+ON_JOBS = ["preflight", "place", "cancel", "pause", "resume", "preempt", "change"]
+ON_ATTEMPTS = ["claim", "records", "beat", "end"]
+KINDS = ["job", "wait", "hold", "look", *ON_JOBS, *ON_ATTEMPTS]
 
 
 class Step(NamedTuple):
@@ -57,18 +62,57 @@ class World:
 
     def take(self, step: Step) -> None:
         if step.kind == "job":
-            self.jobs.append(make_job(self.database, State.VALIDATING if step.choice % 2 else State.QUEUED))
+            self._make_job(step)
+        elif step.kind == "hold":
+            self._hold(self.nodes[step.which % 2], step.choice)
+        elif step.kind == "look":
+            scheduling.run_once(self.database, "me", self.settings, at=after(self.clock_s))
+            self._find_placed()
         elif step.kind == "wait":
             self.clock_s += (1, 30, 61, 301)[step.choice % 4]
             sweeping.sweep(self.database, self.settings, watching_since=after(-1000), at=after(self.clock_s))
-        elif step.kind in ("preflight", "place", "cancel", "pause"):
+        elif step.kind in ON_JOBS:
             if self.jobs:
                 self._on_job(step, self.jobs[step.which % len(self.jobs)])
         elif self.attempts:
             self._on_attempt(step, self.attempts[-1 - step.which % len(self.attempts)])
 
+    def _make_job(self, step: Step) -> None:
+        """Every other one is queued, one in four has a time limit, one in four waits for one that there is."""
+        state = State.VALIDATING if step.choice % 2 else State.QUEUED
+        limit_s = 50 if step.choice in (2, 3) else None
+        needs = self.jobs[step.which % len(self.jobs)] if self.jobs and step.choice in (4, 5) else None
+        self.jobs.append(make_job(self.database, state, time_limit_s=limit_s))
+        if needs is not None:
+            with self.database.session() as session:
+                dependencies.keep(session, self.jobs[-1], [needs])
+
+    def _hold(self, node_id: str, choice: int) -> None:
+        with self.database.session() as session:
+            node = nodes.find(session, node_id)
+            if choice < 3:
+                nodes.hold(session, node, NodeState.DRAINING)
+                for job_id, _ in nodes.runs_on(session, node_id) if choice else ():
+                    request_leave(session, job_id, "drain", "for the test")
+            elif choice == 3:
+                nodes.hold(session, node, NodeState.CORDONED)
+            else:
+                nodes.release(session, node)
+
+    def _find_placed(self) -> None:
+        """What the scheduler placed by itself. A node that is held was not given anything."""
+        with self.database.session() as session:
+            for attempt in session.scalars(select(Attempt).where(Attempt.id.not_in(self.attempts))):
+                attempt.placed_at = after(self.clock_s)
+                self.attempts.append(attempt.id)
+                assert session.get_one(Node, attempt.node_id).hold is None
+                needs = select(JobDependency.needs_id).where(JobDependency.job_id == attempt.job_id)
+                assert set(session.scalars(select(Job.state).where(Job.id.in_(needs)))) <= {State.SUCCEEDED}
+                not_before = session.get_one(Job, attempt.job_id).not_before
+                assert not_before is None or not_before <= after(self.clock_s)
+
     def _on_job(self, step: Step, job_id: str) -> None:
-        with self.database.session() as session, suppress(Conflict):
+        with suppress(Conflict, Invalid), self.database.session() as session:
             if step.kind == "preflight":
                 if preflights.claim(session, job_id, "me", 60, at=after(self.clock_s)):
                     preflights.finish(session, job_id, "me", PreflightReport(ok=True))
@@ -79,13 +123,19 @@ class World:
                     attempt.placed_at = after(self.clock_s)
                     self.attempts.append(attempt.id)
             elif step.kind == "pause":
-                move(session, job_id, State.PAUSING, NewEvent("pausing", "Pausing"))
+                request_pause(session, job_id, "me")
+            elif step.kind == "resume":
+                request_resume(session, job_id, "me", at=after(self.clock_s))
+            elif step.kind == "preempt":
+                attempts.request_preempt(session, job_id, "for the test")
+            elif step.kind == "change":
+                change(session, job_id, JobPatch(time_limit_s=(10, 100, 1000)[step.choice % 3]), "me")
             else:
                 request_cancel(session, job_id)
 
     def _on_attempt(self, step: Step, attempt_id: str) -> None:
         at = after(self.clock_s)
-        with self.database.session() as session, suppress(Lost):
+        with suppress(Lost), self.database.session() as session:
             if step.kind == "claim":
                 attempts.claim_launch(session, attempt_id, at=at)
             elif step.kind == "beat":
@@ -116,19 +166,28 @@ class World:
         assert (State(job.state) in ON_DEVICES) == (live is not None), job.state
         assert live is None or live.number == job.attempt
         assert (State(job.state) in TERMINAL) == (job.finished_at is not None)
-        assert job.n_failures <= self.settings.max_attempts_internal
+        assert job.n_failures == sum(job.faults.values())
+        assert all(n <= 3 for n in job.faults.values())
+        assert job.stop is None or State(job.state) in ON_DEVICES | TERMINAL, "a wish outlived what it was for"
+        assert job.not_before is None or job.attempt > 0
         if job.id in self.finals:
             assert job.state == self.finals[job.id], "a terminal state was left"
         if State(job.state) in TERMINAL:
             self.finals[job.id] = job.state
 
 
+@pytest.fixture(autouse=True)
+def _no_nudges(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_send", lambda *_: None)
+    monkeypatch.setattr(queue, "remind_preflight", lambda *_: None)
+
+
 def live_through(database: Database, folder: Path, life: Sequence[Step]) -> None:
     with database.session() as session:
         for table in reversed(Base.metadata.sorted_tables):
             session.execute(delete(table))
-    nodes = [make_node(database, 2, name=name, at=after(0)) for name in ("a", "b")]
-    world = World(database, Settings(data_dir=folder, attempt_lease_s=60, lost_after_s=300), nodes)
+    made = [make_node(database, 2, name=name, at=after(0)) for name in ("a", "b")]
+    world = World(database, Settings(data_dir=folder, attempt_lease_s=60, lost_after_s=300), made)
     for step in life:
         world.take(step)
         world.check()
@@ -139,10 +198,17 @@ LONG_LIFE = [
     Step("wait", 0, 3), Step("place", 0, 6), Step("beat", 1, 0), Step("claim", 0, 0), Step("records", 0, 0),
     Step("end", 0, 2), Step("place", 0, 2), Step("cancel", 0, 0), Step("end", 1, 0), Step("end", 0, 0),
 ]  # fmt: skip
+TORN_LIFE = [
+    Step("job", 0, 2), Step("job", 0, 4), Step("look", 0, 0), Step("claim", 0, 0), Step("records", 0, 0),
+    Step("preempt", 0, 0), Step("pause", 0, 0), Step("end", 0, 1), Step("resume", 0, 0), Step("look", 0, 0),
+    Step("claim", 0, 0), Step("records", 0, 0), Step("wait", 0, 2), Step("beat", 0, 0), Step("hold", 0, 1),
+    Step("hold", 1, 1), Step("end", 0, 1), Step("look", 0, 0), Step("wait", 0, 0), Step("hold", 0, 7),
+]  # fmt: skip
 SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @example(LONG_LIFE)
+@example(TORN_LIFE)
 @given(st.lists(steps, min_size=5, max_size=40))
 @settings(max_examples=60, deadline=None, suppress_health_check=SHARED)
 def test_any_life_on_sqlite(sqlite_url: str, tmp_path: Path, life: list[Step]) -> None:
@@ -152,6 +218,7 @@ def test_any_life_on_sqlite(sqlite_url: str, tmp_path: Path, life: list[Step]) -
 
 @pytest.mark.postgres
 @example(LONG_LIFE)
+@example(TORN_LIFE)
 @given(st.lists(steps, min_size=5, max_size=40))
 @settings(max_examples=15, deadline=None, suppress_health_check=SHARED)
 def test_any_life_on_postgres(postgres_url: str, tmp_path: Path, life: list[Step]) -> None:
