@@ -32,7 +32,10 @@ MAKES = {200: {"model": JobOut, "description": "The job that an equal request ma
 @router.patch("", summary="Change a job", responses=refusals(400, 404, 409))
 def change_job(
     job_id: JobId,
-    patch: Annotated[JobPatch, Body(examples=[{"priority": 10, "labels": {"team": "support", "draft": None}}])],
+    patch: Annotated[
+        JobPatch,
+        Body(openapi_examples={"one": {"value": {"priority": 10, "labels": {"team": "support", "draft": None}}}}),
+    ],
     session: WriteSession,
     settings: SettingsDep,
     actor: Writer,
@@ -81,7 +84,7 @@ def retry_job(
     settings: SettingsDep,
     actor: Writer,
     response: Response,
-    wanted: Annotated[RetrySpec, Body(examples=[{"checkpoint": "last"}])] = RetrySpec(),
+    wanted: Annotated[RetrySpec, Body(openapi_examples={"one": {"value": {"checkpoint": "last"}}})] = RetrySpec(),
     idempotency_key: IdempotencyKey = None,
 ) -> JobOut:
     """Makes a new job of the same body, from the start or from one of the earlier job's checkpoints."""
@@ -96,7 +99,10 @@ def clone_job(
     settings: SettingsDep,
     actor: Writer,
     response: Response,
-    patch: Annotated[dict[str, Any], Body(examples=[{"name": "slower", "training": {"learning_rate": 1e-5}}])] = {},  # noqa: B006  # never changed
+    patch: Annotated[
+        dict[str, Any],
+        Body(openapi_examples={"one": {"value": {"name": "slower", "training": {"learning_rate": 1e-5}}}}),
+    ] = {},  # noqa: B006  # never changed
     idempotency_key: IdempotencyKey = None,
 ) -> JobOut:
     """The body is a JSON merge patch over the job's own: what it names is replaced, null takes a key away."""
