@@ -19,6 +19,7 @@ from trainer_core.problems import from_validation_error
 
 MAX_PER_DEVICE = 8  # rows a device takes at once where batch_size says nothing of it; the rest is accumulated
 METHODS = {"supervised": "sft", "dpo": "preference", "reinforcement": "rl"}
+GRADERS = ("string_check", "text_similarity", "multi")
 BATCH_OPTIONS = ("per_device_train_batch_size", "gradient_accumulation_steps")
 Auto = Literal["auto"]
 
@@ -169,11 +170,36 @@ def _started(start: dict[str, Any] | None, body: CreateJob) -> dict[str, Any]:
 def _block(method: str, body: CreateJob) -> dict[str, Any]:
     """The method's own block of the job body."""
     block = dict(body.options)
-    if body.method is not None and isinstance(hyper := body.method.hyperparameters, DpoHyperparameters):
+    if method == "preference":
         block = {"loss": "sigmoid"} | block
-        if hyper.beta != "auto":
-            block["beta"] = hyper.beta
+        if isinstance(body.hyper, DpoHyperparameters) and body.hyper.beta != "auto":
+            block["beta"] = body.hyper.beta
+    if method == "rl":
+        block["grader"] = _grader(body)
     return {method: block} if block else {}
+
+
+def _grader(body: CreateJob) -> dict[str, Any]:
+    """What scores an answer. Raises Invalid for a grader that would run code or ask another model."""
+    sent = body.method.reinforcement if body.method else None
+    if sent is None:
+        raise Invalid("a job of reinforcement needs a grader", code="missing", param="method.reinforcement.grader")
+    several = sent.grader.get("graders")
+    graders = [sent.grader, *(several.values() if isinstance(several, dict) else [])]
+    for grader in graders:
+        kind = grader.get("type") if isinstance(grader, dict) else None
+        if kind not in GRADERS:
+            raise Invalid(
+                f"there is no grader of the type {str(kind)[:60]!r} here; there is: {', '.join(GRADERS)}",
+                code="unsupported_grader",
+                param="method.reinforcement.grader",
+            )
+    usual = ReinforcementHyperparameters()
+    for name in ("reasoning_effort", "compute_multiplier", "eval_samples"):
+        if getattr(sent.hyperparameters, name) != getattr(usual, name):
+            param = f"method.reinforcement.hyperparameters.{name}"
+            raise Invalid(f"{name} has no meaning here; leave it out", code="unsupported_parameter", param=param)
+    return sent.grader
 
 
 def _training(body: CreateJob, *, has_adapter: bool) -> dict[str, Any]:
@@ -186,6 +212,8 @@ def _training(body: CreateJob, *, has_adapter: bool) -> dict[str, Any]:
         said["learning_rate"] = base_rate(has_adapter=has_adapter) * hyper.learning_rate_multiplier
     if hyper.batch_size != "auto":
         said |= _batch(hyper.batch_size, body)
+    if isinstance(hyper, ReinforcementHyperparameters) and hyper.eval_interval != "auto":
+        said["eval_steps"] = hyper.eval_interval
     if body.seed is not None:
         said["seed"] = body.seed
     if twice := sorted(set(said) & set(training)):

@@ -36,7 +36,7 @@ from tests.tiny import make_tiny
 PAGE = REPOSITORY / "docs" / "api.md"
 BLOCK = re.compile(r"^```(\w+)( setup)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REQUEST = re.compile(r"\$API(/[^\s\"?]*)")
-IDS = {"ds_": "DATASET", "job_": "JOB"}
+IDS = {"ds_": "DATASET", "job_": "JOB", "whk_": "WEBHOOK", "whd_": "DELIVERY"}
 
 
 @dataclass
