@@ -9,15 +9,17 @@ from typing import Annotated
 import typer
 
 from trainyard import screen
-from trainyard.commands import datasets, jobs, models, server
-from trainyard.commands.connection import chosen, connect
+from trainyard.commands import datasets, job_life, jobs, models, nodes, server
+from trainyard.commands.connection import chosen
 from trainyard.errors import ClientError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Fine-tuning jobs on your own GPUs.")
 app.add_typer(server.app)
 app.add_typer(jobs.app)
+app.add_typer(job_life.app)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(models.app, name="models")
+app.add_typer(nodes.app, name="nodes")
 
 
 @app.callback()
@@ -29,22 +31,6 @@ def options(
     home: Annotated[Path | None, typer.Option("--home", help="Data folder to find address and key in.")] = None,
 ) -> None:
     chosen.url, chosen.api_key, chosen.data_dir = url, api_key, home
-
-
-@app.command()
-def nodes(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
-    """List the machines that run jobs, and their devices."""
-    with connect() as client:
-        listed = list(client.nodes())
-    if as_json:
-        screen.print_json(listed)
-        return
-    rows = (
-        (node["name"], node["state"], f"{device['kind']}:{device['index']}", device["name"], device["job_id"] or "free")
-        for node in listed
-        for device in node["devices"]
-    )
-    screen.print_table(["node", "state", "device", "what", "used by"], rows)
 
 
 def main() -> None:

@@ -83,12 +83,21 @@ class Client:
     def nodes(self) -> Iterator[Json]:
         return self._pages("/nodes")
 
+    def drain(self, node: str, *, stop: bool = False) -> Json:
+        """No further work for the node; with `stop` its runs leave at a checkpoint and are queued again."""
+        return self._call("POST", f"/nodes/{_segment(node)}/drain", params={"stop": stop})
+
+    def cordon(self, node: str) -> Json:
+        return self._call("POST", f"/nodes/{_segment(node)}/cordon")
+
+    def uncordon(self, node: str) -> Json:
+        return self._call("POST", f"/nodes/{_segment(node)}/uncordon")
+
     # Jobs
 
     def submit(self, job: Mapping[str, Any], idempotency_key: str | None = None) -> Json:
         """Submits a job body and returns its description. With a key, a repeated call returns the same job."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self._call("POST", "/jobs", json=dict(job), headers=headers)
+        return self._call("POST", "/jobs", json=dict(job), headers=_once(idempotency_key))
 
     def jobs(
         self, *, state: list[str] | None = None, label: list[str] | None = None, name: str | None = None
@@ -101,6 +110,27 @@ class Client:
 
     def cancel(self, job_id: str) -> Json:
         return self._call("POST", f"/jobs/{_segment(job_id)}/cancel")
+
+    def pause(self, job_id: str) -> Json:
+        """Its run saves a checkpoint and leaves its devices; the job is `pausing` until it is gone."""
+        return self._call("POST", f"/jobs/{_segment(job_id)}/pause")
+
+    def resume(self, job_id: str) -> Json:
+        return self._call("POST", f"/jobs/{_segment(job_id)}/resume")
+
+    def retry(self, job_id: str, checkpoint: str | int | None = None, idempotency_key: str | None = None) -> Json:
+        """A new job of one that failed or was cancelled, from `checkpoint` (best, last, a step) or from the start."""
+        body = {"checkpoint": checkpoint}
+        return self._call("POST", f"/jobs/{_segment(job_id)}/retry", json=body, headers=_once(idempotency_key))
+
+    def clone(self, job_id: str, patch: Mapping[str, Any] | None = None, idempotency_key: str | None = None) -> Json:
+        """A new job like this one, with a JSON merge patch over its body."""
+        body = dict(patch or {})
+        return self._call("POST", f"/jobs/{_segment(job_id)}/clone", json=body, headers=_once(idempotency_key))
+
+    def change(self, job_id: str, **patch: Any) -> Json:
+        """`labels` and `notes` at any time, `priority` and `time_limit_s` while it waits; None takes away."""
+        return self._call("PATCH", f"/jobs/{_segment(job_id)}", json=patch)
 
     def wait(self, job_id: str, *, every_s: float = 1.0, timeout_s: float | None = None) -> Json:
         """The job once it has succeeded. Raises JobFailed when it ended otherwise, TimeoutError when it has not.
@@ -184,6 +214,10 @@ class Client:
                 f"nothing answers at {self.url}: {error}; is the service up (`trainyard up`)?"
             ) from error
         return response.json() if response.content else {}
+
+
+def _once(idempotency_key: str | None) -> dict[str, str]:
+    return {"Idempotency-Key": idempotency_key} if idempotency_key else {}
 
 
 def _segment(text: str) -> str:

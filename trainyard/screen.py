@@ -117,7 +117,7 @@ def best_text(job: dict[str, Any]) -> str | None:
 
 def waiting_text(job: dict[str, Any]) -> str | None:
     if job.get("queue_position") is None:
-        return None
+        return job.get("waiting_reason")  # not in the queue's order yet: it waits for other jobs, or for its time
     reason = f", {job['waiting_reason']}" if job.get("waiting_reason") else ""
     return f"number {job['queue_position']} in the queue{reason}"
 

@@ -1,4 +1,4 @@
-"""`submit jobs show logs metrics cancel download`: a job from its file to its weights."""
+"""`submit jobs show logs metrics download`: a job from its file to its weights."""
 
 from __future__ import annotations
 
@@ -122,14 +122,6 @@ def metrics(
             shown = {**row["values"], **row.get("nonfinite", {})}
             figures = "  ".join(f"{name} {screen.number(value)}" for name, value in shown.items())
             screen.out.out(f"{row['kind']:<5} step {row['step']:>6}  {figures}", highlight=False)
-
-
-@app.command()
-def cancel(job_id: JobId, as_json: AsJson = False) -> None:
-    """Cancel a job. It is `cancelled` only once none of its processes is left."""
-    with connect() as client:
-        job = client.cancel(job_id)
-    screen.print_json(job) if as_json else screen.print_job(job)
 
 
 @app.command()
