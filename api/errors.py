@@ -34,6 +34,11 @@ STATUS: dict[type[errors.TrainyardError], int] = {
     errors.Unavailable: 503,
 }
 BAD_REQUEST = frozenset({"json_invalid", "body_not_json", "header_invalid"})
+# An error is read by people and kept in logs: a body of some hundred kilobytes of unknown keys may not grow into one of
+# twenty megabytes.
+MAX_DETAILS = 100
+MAX_TEXT = 2000
+MAX_PARAM = 300
 HTTP_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "too_large", 415: "body_not_json"}
 
 
@@ -46,9 +51,22 @@ def answer(
     details: list[dict[str, Any]] | None = None,
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    """The one error shape as a response."""
-    error = {"code": code, "message": message, "param": param, "details": details or []}
+    """The one error shape as a response, its texts and its list of faults cut to a length."""
+    details = details or []
+    message = _cut(message, MAX_TEXT)
+    if len(details) > MAX_DETAILS:
+        message = f"{message} ({len(details)} faults in all, the first {MAX_DETAILS} are listed)"
+    shown = [{name: _cut(value, _room(name)) for name, value in detail.items()} for detail in details[:MAX_DETAILS]]
+    error = {"code": code, "message": message, "param": _cut(param, MAX_PARAM), "details": shown}
     return JSONResponse({"error": error}, status_code=status, headers=headers)
+
+
+def _room(name: str) -> int:
+    return MAX_PARAM if name == "param" else MAX_TEXT
+
+
+def _cut(value: Any, longest: int) -> Any:
+    return f"{value[:longest]}…" if isinstance(value, str) and len(value) > longest else value
 
 
 def answer_for(error: errors.TrainyardError) -> JSONResponse:
