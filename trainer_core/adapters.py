@@ -6,7 +6,7 @@ Knows PEFT; it knows nothing of training or checkpoints' retention.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,35 @@ from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dic
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
+from trainer_core.beginning import Run
 from trainer_core.contract import CauseCode, LoraAdapter
 from trainer_core.faults import Fault
 
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
-def add_adapter(model: PreTrainedModel, adapter: LoraAdapter, recompute: bool, seed: int) -> PeftModel:
+def with_adapter(
+    model: PreTrainedModel, run: Run, *, task_type: str = "CAUSAL_LM", heads: Sequence[str] = ()
+) -> PreTrainedModel | PeftModel:
+    """The model to train: as it is, or with the job's adapter on it, fresh or with a checkpoint's weights.
+
+    heads  modules that are new to the model: with an adapter they are trained and saved in full beside it.
+    """
+    adapter = run.config.adapter
+    if adapter is None:
+        return model
+    if heads:
+        adapter = adapter.model_copy(update={"modules_to_save": sorted({*(adapter.modules_to_save or ()), *heads})})
+    recompute = bool(run.args.activation_checkpointing)
+    adapted = add_adapter(model, adapter, recompute=recompute, seed=run.config.seed, task_type=task_type)
+    if run.weights_folder:
+        load_adapter_weights(adapted, run.weights_folder)
+    return adapted
+
+
+def add_adapter(
+    model: PreTrainedModel, adapter: LoraAdapter, recompute: bool, seed: int, task_type: str = "CAUSAL_LM"
+) -> PeftModel:
     """The model with a fresh adapter, its base frozen. The adapter's start depends on the seed alone.
 
     recompute  activation checkpointing is on: the frozen embeddings' output must ask for gradients, or none reach
@@ -34,7 +56,7 @@ def add_adapter(model: PreTrainedModel, adapter: LoraAdapter, recompute: bool, s
         model.enable_input_require_grads()
     torch.manual_seed(seed)
     try:
-        adapted = get_peft_model(model, lora_config(adapter))
+        adapted = get_peft_model(model, lora_config(adapter, task_type))
     except ValueError as error:
         raise Fault(
             CauseCode.CONFIG_INVALID,
@@ -52,10 +74,10 @@ def add_adapter(model: PreTrainedModel, adapter: LoraAdapter, recompute: bool, s
     return adapted
 
 
-def lora_config(adapter: LoraAdapter) -> LoraConfig:
+def lora_config(adapter: LoraAdapter, task_type: str = "CAUSAL_LM") -> LoraConfig:
     """PEFT's own configuration; the contract uses its field names, so only the type is dropped."""
     fields: dict[str, Any] = adapter.model_dump(exclude={"type"})
-    return LoraConfig(task_type="CAUSAL_LM", **fields)
+    return LoraConfig(task_type=task_type, **fields)
 
 
 def load_adapter_weights(model: PeftModel, checkpoint: Path) -> None:

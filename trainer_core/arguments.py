@@ -47,15 +47,17 @@ def resolve(
     device: Literal["cpu", "cuda"],
     adapter: bool,
     strategy: Literal["ddp", "deepspeed"],
-    available_metrics: Collection[str] = ("eval_loss",),
+    available_metrics: Collection[str] | Mapping[str, bool] = ("eval_loss",),
     extra_packages: Collection[str] = (),
+    method: str = "sft",
 ) -> Resolved:
     """Translates, checks and completes the block. Raises OptionsInvalid with all problems at once.
 
     `has_eval` says whether eval rows will be there; `available_metrics` are the figures the method's evaluation
-    computes; `extra_packages` are importable packages beyond the trainer's own, for optimizers and kernels of others.
+    computes, as a mapping with whether a greater one is better; `extra_packages` are importable packages beyond the
+    trainer's own, for optimizers and kernels of others.
     """
-    reading = read(training, device=device)
+    reading = read(training, device=device, generates=method == "seq2seq")
     values = reading.values
     taken = {name: values.pop(name, None) for name in ("seed", "save_total_limit", "load_best_model_at_end")}
     metric, greater = values.pop("metric_for_best_model", None), values.pop("greater_is_better", None)
@@ -65,7 +67,7 @@ def resolve(
     best = _best_metric(reading, metric, evaluates=evaluates, available=available_metrics)
     if reading.problems:
         raise OptionsInvalid(reading.problems)
-    greater_is_better = greater if greater is not None else not best.endswith("loss")
+    greater_is_better = greater if greater is not None else _is_greater_better(best, available_metrics)
     if values.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
         values |= {"metric_for_best_model": best, "greater_is_better": greater_is_better}
     _fill_defaults(values, device=device, adapter=adapter)
@@ -164,6 +166,10 @@ def _best_metric(reading: Reading, asked: str | None, *, evaluates: bool, availa
             found=asked,
         )
     return full
+
+
+def _is_greater_better(best: str, available: Collection[str] | Mapping[str, bool]) -> bool:
+    return bool(available[best]) if isinstance(available, Mapping) and best in available else not best.endswith("loss")
 
 
 # Defaults and promises ---------------------------------------------------------------------------------------------

@@ -176,6 +176,9 @@ def _check_dependents(reading: Reading) -> None:
     pairs = (
         ("activation_checkpointing_kwargs", "activation_checkpointing"),
         ("liger_kernel_config", "use_liger_kernel"),
+        ("generation_max_length", "predict_with_generate"),
+        ("generation_num_beams", "predict_with_generate"),
+        ("generation_config", "predict_with_generate"),
     )
     for name, owner in pairs:
         if name in values and not values.get(owner):

@@ -103,7 +103,9 @@ REFUSED: dict[str, Refused] = {
     "past_index": Refused("left the release; models with such outputs are not served", "gone", (-1,)),
     "ray_scope": Refused("hyper-parameter search inside a run is not served", "gone", ("last",)),
     "use_legacy_prediction_loop": Refused("left the release", "gone", (False,)),
-    "sortish_sampler": _GENERATE, "predict_with_generate": _GENERATE, "generation_max_length": _GENERATE,
+    "sortish_sampler": Refused("the release's trainers no longer read it; train_sampling_strategy group_by_length does "
+                               "that", "gone", (False,)),
+    "predict_with_generate": _GENERATE, "generation_max_length": _GENERATE,
     "generation_num_beams": _GENERATE, "generation_config": _GENERATE,
 }  # fmt: skip
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainer_core.arguments_gone import GENERATION, GENERATION_REASON, REFUSED, RENAMED, Refused
-from trainer_core.arguments_table import ACCEPTED, TAKEN_OVER_HERE, Option
+from trainer_core.arguments_table import ACCEPTED, GENERATING, TAKEN_OVER_HERE, Option
 from trainer_core.numbers import as_number, as_whole
 from trainer_core.problems import Problem, nearest, show, unknown_key
 
@@ -39,11 +39,20 @@ class Reading:
         return any(problem.param == PREFIX + name for problem in self.problems for name in names)
 
 
-def read(training: Mapping[str, Any], *, device: Literal["cpu", "cuda"]) -> Reading:
-    """Every option given, by its name in the release. `null` means not given; an unknown name never passes."""
+def read(training: Mapping[str, Any], *, device: Literal["cpu", "cuda"], generates: bool = False) -> Reading:
+    """Every option given, by its name in the release. `null` means not given; an unknown name never passes.
+
+    `generates` says whether the method can generate while it evaluates, and so takes the options for that.
+    """
     reading = Reading()
     for name, value in training.items():
-        if name in RENAMED:
+        if generates and name in GENERATING:
+            if value is not None:
+                _take(reading, name, value, spelled=name)
+        elif generates and name in GENERATION:
+            hint = f'Give it as training.generation_config: {{"{name}": ...}}.'
+            reading.refuse(name, "is a setting of generation", "not_served", hint=hint, found=value)
+        elif name in RENAMED:
             _translate(reading, name, value)
         elif name in ACCEPTED or name in TAKEN_OVER_HERE:
             if value is not None:
@@ -80,7 +89,7 @@ def _translate(reading: Reading, old: str, value: Any) -> None:
 
 def _take(reading: Reading, name: str, value: Any, *, spelled: str) -> None:
     """Reads a value for `name`, which the body spelled `spelled`; both spellings given must agree."""
-    option = ACCEPTED.get(name)
+    option = ACCEPTED.get(name) or GENERATING.get(name)
     try:
         read_value = _TAKEN_OVER[name](value) if option is None else _READERS[option.kind](option, value)
     except ValueError as error:
@@ -213,6 +222,21 @@ def _object(_option: Option, value: object) -> dict[str, Any] | None:
     return {key: _scalar(key, inner) for key, inner in value.items()} or None
 
 
+def _generation(option: Option, value: object) -> dict[str, Any] | None:
+    """An object of GenerationConfig's names; the release itself judges the values before the first step."""
+    if isinstance(value, str):
+        raise ValueError(
+            "expected an object of generation settings\nFiles and hub ids are not read: give the settings."
+        )
+    if not isinstance(value, Mapping):
+        raise ValueError("expected an object of generation settings")
+    for key in value:
+        if key not in GENERATION and key != "use_cache":
+            near = nearest(str(key), GENERATION)
+            raise ValueError(f"unknown name {show(key)}\n" + (f"Did you mean `{near}`?" if near else ""))
+    return dict(value) or None
+
+
 def _scalar(key: str, value: object) -> object:
     if isinstance(value, str):
         number = _number_or_none(value)
@@ -243,6 +267,7 @@ _READERS: dict[str, Callable[[Option, object], Any]] = {
     "choice": _choice,
     "text": _text,
     "object": _object,
+    "generation": _generation,
 }
 
 _SEED = Option("seed", "whole", "", at_least=0, at_most=2**32 - 1)

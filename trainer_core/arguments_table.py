@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Kind = Literal["bool", "whole", "number", "cadence", "choice", "text", "object", "warmup", "max_steps"]
+Kind = Literal["bool", "whole", "number", "cadence", "choice", "text", "object", "warmup", "max_steps", "generation"]
 
 UNSET: Any = None
 """No default of the service's own: the release's stands."""
@@ -207,6 +207,16 @@ _OPTIONS = (
 )
 
 ACCEPTED: dict[str, Option] = {option.name: option for option in _OPTIONS}
+
+_GENERATING = (
+    Option("predict_with_generate", "bool", "Generate in every evaluation, for BLEU, chrF and ROUGE."),
+    Option("generation_max_length", "whole", "Longest text to generate, in tokens; unset: as generation_config says.",
+           at_least=2, at_most=65536),
+    Option("generation_num_beams", "whole", "Beams; unset: as generation_config says.", at_least=1, at_most=64),
+    Option("generation_config", "generation", "GenerationConfig's settings by name, in place of the model's own."),
+)  # fmt: skip
+GENERATING: dict[str, Option] = {option.name: option for option in _GENERATING}
+"""Of Seq2SeqTrainingArguments: accepted by the method that generates while it evaluates, and by no other."""
 
 CHECKPOINTING_KEYS = frozenset({"use_reentrant", "preserve_rng_state", "determinism_check", "debug", "early_stop"})
 """What torch.utils.checkpoint.checkpoint takes by name and JSON can say."""

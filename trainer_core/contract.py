@@ -11,8 +11,10 @@ from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 
+from trainer_core.frozen import Frozen as Frozen
+from trainer_core.method_options import MethodBlocks
 from trainer_core.numbers import (
     Fraction,
     NonNegativeWholeNumber,
@@ -24,12 +26,6 @@ from trainer_core.numbers import (
 )
 
 CONTRACT_VERSION = 1
-
-
-class Frozen(BaseModel):
-    """A value that crosses a boundary: immutable, and a key it does not know is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -226,13 +222,19 @@ class ModelSource(Frozen):
     trust_remote_code: bool = Field(default=False, description="True only where the operator allowed it.")
 
 
+RowFormat = Literal[
+    "messages", "prompt_completion", "instruction", "text", "preference", "feedback", "classification",
+    "token_classification", "prompts",
+]  # fmt: skip
+
+
 class DataSource(Frozen):
     """The rows to train on. Paths are absolute; files are normalised JSONL in UTF-8 as the service stores them."""
 
     train: Path
     eval: Path | None = None
     eval_fraction: Annotated[OpenFraction | None, Field(description="Held out of train, by seed.")] = None
-    format: Literal["messages", "prompt_completion", "instruction", "text"]
+    format: RowFormat
     columns: Columns = Columns()
     render: Literal["auto", "chat", "plain"] = Field(
         default="auto",
@@ -264,14 +266,13 @@ class Retention(Frozen):
     n_last: Annotated[int, Field(ge=1)] = 1
 
 
-class RunConfig(Frozen):
+class RunConfig(MethodBlocks):
     """`config.json`: everything a run needs. Written by the service (worker/plan.py), or by hand."""
 
     version: Literal[1] = 1
     job_id: str
     job_name: str
     attempt: Annotated[int, Field(ge=0)]
-    method: Literal["sft"] = "sft"
     model: ModelSource
     data: DataSource
     adapter: LoraAdapter | None = None

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -117,7 +118,7 @@ def curve_digest(config: RunConfig, global_batch_size: int) -> str:
     """Digest of all that shapes the losses step by step: equal digests mean that a full resume continues one curve."""
     training = {name: value for name, value in config.training.items() if name not in NOT_OF_THE_CURVE}
     data = config.data.model_dump(mode="json", exclude={"train", "eval", "eval_sha256"})
-    shape = {
+    shape: dict[str, Any] = {
         "model": config.model.model_dump(mode="json", exclude={"source"}),
         "adapter": config.adapter and config.adapter.model_dump(mode="json"),
         "data": data,
@@ -125,6 +126,8 @@ def curve_digest(config: RunConfig, global_batch_size: int) -> str:
         "global_batch_size": global_batch_size,
         "seed": config.seed,
     }
+    if config.method != "sft":  # whose digests are those of before there were other methods
+        shape |= {"method": config.method, "options": config.options.model_dump(mode="json")}
     return hashlib.sha256(json.dumps(shape, sort_keys=True, default=str).encode()).hexdigest()
 
 

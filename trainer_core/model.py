@@ -8,6 +8,8 @@ Precision of the weights when `model.dtype` is "auto":
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from trainer_core.beginning import Run
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.faults import Fault
 
@@ -31,32 +34,83 @@ def pick_dtype(config: RunConfig) -> torch.dtype:
     return torch.bfloat16 if config.training.get("bf16") or cuda_has_bf16 else torch.float32
 
 
-def load_model(config: RunConfig, weights_from: Path | None = None) -> PreTrainedModel:
-    """The base model on the CPU (or already cut into ZeRO-3 shards, if the TrainingArguments said so before).
+def load_model(run: Run, auto_class: Any = AutoModelForCausalLM) -> PreTrainedModel:
+    """The base model on the CPU (or already cut into ZeRO-3 shards, as the TrainingArguments said before).
 
-    weights_from is a checkpoint folder with full weights that takes the place of the base model's own.
+    A full run that starts from a checkpoint's weights has these in place of the base model's own.
     Raises Fault(model_unavailable) when the files are not there or hold no such model.
     """
+    return _load(run, auto_class)[0]
+
+
+@dataclass(frozen=True)
+class Headed:
+    """A model with a head for this job's labels."""
+
+    model: PreTrainedModel
+    heads: list[str]
+    """Modules that are not of the base model, or that its files had no weights for: trained in full beside adapters."""
+    notes: list[str]
+
+
+def load_with_head(run: Run, auto_class: Any, names: Sequence[str], pad_id: int, **options: Any) -> Headed:
+    """The base model with a head of one output a name, fresh where the files hold none of this size; the start of
+    fresh weights depends on the seed alone. `options` go into the model's config.
+
+    Raises Fault as load_model does.
+    """
+    torch.manual_seed(run.config.seed)
+    label_map = {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+    model, info = _load(run, auto_class, **label_map, **options, ignore_mismatched_sizes=True, output_loading_info=True)
+    fresh = sorted({*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])})
+    heads = _heads(model, fresh)
+    strange = [name for name in fresh if not any(name == head or name.startswith(f"{head}.") for head in heads)]
+    if strange:
+        raise _unavailable(run, f"its files lack weights of the base model, such as {strange[0]}")
+    # A causal model classifies by the last token that is no padding, and knows padding by this id alone.
+    model.config.get_text_config().pad_token_id = model.config.pad_token_id = pad_id
+    notes = [f"Fresh weights, to be learnt from the rows: {', '.join(fresh)}."] if fresh else []
+    return Headed(model, heads, notes)
+
+
+def _heads(model: PreTrainedModel, fresh: Sequence[str]) -> list[str]:
+    """Modules with weights beside the base model, and the pooler, which a language model's files do not hold."""
+    prefix = model.base_model_prefix
+    beside = [
+        name for name, child in model.named_children() if name != prefix and any(True for _ in child.parameters())
+    ]
+    poolers = {f"{prefix}.pooler" for name in fresh if name.startswith(f"{prefix}.pooler.")}
+    return [*beside, *sorted(poolers)]
+
+
+def _load(run: Run, auto_class: Any, **options: Any) -> Any:
     # A bar a weight file is no use in a log file.
     transformers_logging.disable_progress_bar()
+    config = run.config
+    weights_from = run.weights_folder if config.adapter is None else None
     source = str(weights_from) if weights_from else config.model.source
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        loaded = auto_class.from_pretrained(
             source,
             revision=None if weights_from else config.model.revision,
             dtype=pick_dtype(config),
             use_safetensors=True,
             local_files_only=Path(source).is_absolute(),
             trust_remote_code=config.model.trust_remote_code,
+            **options,
         )
     except (OSError, ValueError, KeyError) as error:
-        raise Fault(
-            CauseCode.MODEL_UNAVAILABLE,
-            f"The model {config.model.name!r} could not be loaded from {source}: {str(error).splitlines()[0][:400]}",
-            hint="Its folder needs config.json and safetensors weights; a hub model must be reachable from this node.",
-            param="model",
-        ) from error
-    return model
+        raise _unavailable(run, f"{source}: {str(error).splitlines()[0][:400]}") from error
+    return loaded if isinstance(loaded, tuple) else (loaded, {})
+
+
+def _unavailable(run: Run, what: str) -> Fault:
+    return Fault(
+        CauseCode.MODEL_UNAVAILABLE,
+        f"The model {run.config.model.name!r} could not be loaded from {what}",
+        hint="Its folder needs config.json and safetensors weights; a hub model must be reachable from this node.",
+        param="model",
+    )
 
 
 def check_vocabulary(model: PreTrainedModel, n_tokens: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainer_core.arguments_gone import REFUSED, RENAMED
-from trainer_core.arguments_table import ACCEPTED, NEEDED_SCHEDULER_KEYS, OPTIMIZERS, SCHEDULERS, Option
+from trainer_core.arguments_table import ACCEPTED, GENERATING, NEEDED_SCHEDULER_KEYS, OPTIMIZERS, SCHEDULERS, Option
 from trainer_core.zero_schema import OWNERS, SCHEMA, Block, Key, Refused
 
 _MARK = re.compile(r"(<!-- table: (?P<name>[a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -27,6 +27,7 @@ def tables() -> dict[str, str]:
     """Name of the mark -> the table in Markdown."""
     return {
         "accepted": _table(("Option", "Takes", "Default", "What it does"), map(_accepted_row, ACCEPTED.values())),
+        "generating": _table(("Option", "Takes", "Default", "What it does"), map(_accepted_row, GENERATING.values())),
         "renamed": _table(("Older name", "Taken as"), ((f"`{old}`", f"`{new}`") for old, new in RENAMED.items())),
         "refused": _table(("Option", "What happens", "Why"), _refused_rows()),
         "schedules": _table(("Schedule", "lr_scheduler_kwargs"), _schedule_rows()),
@@ -50,7 +51,8 @@ def _accepted_row(option: Option) -> tuple[str, ...]:
 
 def _takes(option: Option) -> str:
     words = {
-        "bool": "true or false", "text": "text", "object": "an object", "cadence": "steps, or a share under 1",
+        "bool": "true or false", "text": "text", "object": "an object", "generation": "an object",
+        "cadence": "steps, or a share under 1",
         "warmup": "steps, or a share under 1", "max_steps": "whole number, at least 1",
     }  # fmt: skip
     if option.kind in words:

@@ -16,7 +16,9 @@ from trainer_core.launch_env import LaunchEnv, be_the_only_process
 from trainer_core.zero_owners import strategy_of
 
 
-def start(config: RunConfig, folder: RunFolder, launch: LaunchEnv) -> TrainingArguments:
+def start(
+    config: RunConfig, folder: RunFolder, launch: LaunchEnv, arguments_class: type[TrainingArguments]
+) -> TrainingArguments:
     """Build the arguments and with them the process group, and DeepSpeed's side of it before any model is made.
 
     Raises Fault(config_invalid) when this process was started with another number of ranks than the job asks for.
@@ -29,19 +31,23 @@ def start(config: RunConfig, folder: RunFolder, launch: LaunchEnv) -> TrainingAr
             param="parallel.n_processes",
         )
     if strategy_of(config.parallel) == "ddp":
-        return _build(config, folder, launch, deepspeed=None)
+        return _build(config, folder, launch, None, arguments_class)
     # Loaded by name: its import takes half a second that DDP runs need not pay.
     deepspeed_start = importlib.import_module("trainer_core.deepspeed_start")
     deepspeed_start.without_compiler(config)
     if not launch.is_launched:
         be_the_only_process()
-    args = _build(config, folder, launch, deepspeed_start.block(config))
+    args = _build(config, folder, launch, deepspeed_start.block(config), arguments_class)
     deepspeed_start.join("gloo" if config.device == "cpu" else "nccl")
     return args
 
 
 def _build(
-    config: RunConfig, folder: RunFolder, launch: LaunchEnv, deepspeed: dict[str, Any] | None
+    config: RunConfig,
+    folder: RunFolder,
+    launch: LaunchEnv,
+    deepspeed: dict[str, Any] | None,
+    arguments_class: type[TrainingArguments],
 ) -> TrainingArguments:
     values = {"seed": config.seed, "ddp_find_unused_parameters": False, **config.training}
     has_eval = config.data.eval is not None or config.data.eval_fraction is not None
@@ -74,7 +80,7 @@ def _build(
             "use_reentrant": False
         }
     try:
-        return TrainingArguments(**values)
+        return arguments_class(**values)
     except (TypeError, ValueError) as error:
         raise Fault(
             CauseCode.CONFIG_INVALID,

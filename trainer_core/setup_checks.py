@@ -13,7 +13,7 @@ from transformers import Trainer
 
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.faults import Fault
-from trainer_core.trainer import RunTrainer, zero_stage_of
+from trainer_core.trainer import RunTrainerMixin, zero_stage_of
 from trainer_core.zero_owners import stage_of, strategy_of
 
 
@@ -25,7 +25,7 @@ class Setup:
     precision: str
 
 
-def read_setup(trainer: RunTrainer) -> Setup:
+def read_setup(trainer: RunTrainerMixin) -> Setup:
     outer, inner = type(trainer.optimizer.optimizer).__name__, type(_inner_optimizer(trainer)).__name__
     return Setup(
         wrapped_model=type(trainer.model_wrapped).__name__,
@@ -35,7 +35,7 @@ def read_setup(trainer: RunTrainer) -> Setup:
     )
 
 
-def check_setup(trainer: RunTrainer, config: RunConfig, setup: Setup) -> None:
+def check_setup(trainer: RunTrainerMixin, config: RunConfig, setup: Setup) -> None:
     """Raises Fault(config_invalid) for the first thing that runs otherwise than the job asks."""
     world_size = config.parallel.n_processes
     _require("world size", trainer.accelerator.num_processes, world_size, "parallel.n_processes")
@@ -66,14 +66,14 @@ def _require(what: str, found: Any, wanted: Any, param: str) -> None:
         )
 
 
-def _inner_optimizer(trainer: RunTrainer) -> Any:
+def _inner_optimizer(trainer: RunTrainerMixin) -> Any:
     """torch's own optimizer below accelerate's and DeepSpeed's wrappers."""
     if trainer.is_deepspeed_enabled:
         return trainer.model_wrapped.basic_optimizer
     return trainer.optimizer.optimizer
 
 
-def _precision(trainer: RunTrainer) -> str:
+def _precision(trainer: RunTrainerMixin) -> str:
     if trainer.is_deepspeed_enabled:
         engine = trainer.model_wrapped
         if engine.bfloat16_enabled() or engine.fp16_enabled():

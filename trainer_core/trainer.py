@@ -5,71 +5,61 @@ Every override names the reason the Trainer's own behaviour does not do.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerControl, TrainingArguments
+from transformers import Trainer, TrainerControl
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
+from trainer_core.beginning import Run, versions
 from trainer_core.callbacks import Pace, Telemetry, Watch
 from trainer_core.checkpoints import CheckpointStore, best_value
-from trainer_core.contract import CauseCode, Manifest, Phase, RunConfig
-from trainer_core.evaluation import evaluate
-from trainer_core.events import EventWriter, figures, finite_or_word
+from trainer_core.contract import CauseCode, Manifest, Phase
+from trainer_core.evaluation import Judge, evaluate
+from trainer_core.events import figures, finite_or_word
 from trainer_core.faults import Fault
+from trainer_core.manifests import curve_digest
 from trainer_core.meters import Meters
 from trainer_core.progress_log import TRAINER_LOG, ProgressLog
-from trainer_core.ranks import Ranks
-from trainer_core.stop import StopSign
 from trainer_core.weights import expected_names
 
-LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "safetensors")
 
+class RunTrainerMixin(Trainer):
+    """To be put before Seq2SeqTrainer or one of TRL's trainers: `class X(RunTrainerMixin, DPOTrainer)`. What it calls
+    of its superclass is then theirs, for they stand between it and Trainer.
 
-class RunTrainer(Trainer):
-    """`on_ready(trainer, total_steps)` is called once everything is wrapped and loaded, before the first step.
-
-    `before_loading(total_steps)` is called as soon as the number of steps is known, before a checkpoint is unpickled.
+    `ending.train` sets both hooks: `before_loading(total_steps)` is called as soon as the number of steps is known,
+    before a checkpoint is unpickled; `on_ready(total_steps)` once everything is wrapped and loaded.
     """
 
     control: TrainerControl
 
-    def __init__(
-        self,
-        *,
-        config: RunConfig,
-        args: TrainingArguments,
-        ranks: Ranks,
-        stop: StopSign,
-        store: CheckpointStore,
-        events: EventWriter,
-        before_loading: Callable[[int], None],
-        on_ready: Callable[[RunTrainer, int], None],
-        config_digest: str,
-        **trainer_arguments: Any,
-    ) -> None:
-        self.run_config = config
-        self.ranks = ranks
-        self.stop = stop
-        self.store = store
-        self.events = events
-        self.meters = Meters(ranks, args.device)
+    def __init__(self, *, run: Run, judge: Judge, **trainer_arguments: Any) -> None:
+        self.run = run
+        self.run_config = run.config
+        self.ranks = run.ranks
+        self.stop = run.stop
+        self.events = run.events
+        self.store = CheckpointStore(run.config, run.folder, run.events)
+        self.judge = judge
+        self.notes: list[str] = []
+        """For the plan's report: what people should know of the model as it was set up."""
+        self.before_loading: Callable[[int], None] | None = None
+        self.on_ready: Callable[[int], None] | None = None
+        device = run.args.device
+        self.meters = Meters(run.ranks, device)
         self.newest: dict[str, float | str] = {}
-        self.step_loss = torch.zeros((), device=args.device)
-        self._before_loading = before_loading
-        self._on_ready = on_ready
-        self._config_digest = config_digest
+        self.step_loss = torch.zeros((), device=device)
         self._micro_losses: list[torch.Tensor] = []
-        super().__init__(args=args, **trainer_arguments)
-        if ranks.is_main:
-            store.adopt_existing()
-        log = ProgressLog(store.folder.output / TRAINER_LOG) if ranks.is_main else None
+        super().__init__(args=run.args, **trainer_arguments)
+        if run.ranks.is_main:
+            self.store.adopt_existing()
+        log = ProgressLog(run.folder.output / TRAINER_LOG) if run.ranks.is_main else None
         self.add_callback(Pace(has_eval=self.eval_dataset is not None))
-        self.add_callback(Watch(self, ranks, stop, events))
-        self.add_callback(Telemetry(events, self.meters, log))
-        self._expected = expected_names(self.model, has_adapter=config.adapter is not None)
+        self.add_callback(Watch(self, run.ranks, run.stop, run.events))
+        self.add_callback(Telemetry(run.events, self.meters, log))
+        self._expected = expected_names(self.model, has_adapter=run.config.adapter is not None)
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 
@@ -81,9 +71,11 @@ class RunTrainer(Trainer):
         return outcome
 
     def _prepare_for_training(self, max_steps: int, *args: Any, **kwargs: Any) -> Any:
-        self._before_loading(max_steps)
+        if self.before_loading:
+            self.before_loading(max_steps)
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
-        self._on_ready(self, max_steps)
+        if self.on_ready:
+            self.on_ready(max_steps)
         return prepared
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
@@ -130,6 +122,7 @@ class RunTrainer(Trainer):
             self.args.per_device_eval_batch_size,
             self.ranks,
             self.stop,
+            self.judge,
         )
         if self.stop.request:
             self.control.should_training_stop = True
@@ -198,25 +191,20 @@ class RunTrainer(Trainer):
             adapter=config.adapter.type if config.adapter else None,
             versions=versions(),
             data_sha256=config.data.train_sha256,
-            config_sha256=self._config_digest,
+            config_sha256=curve_digest(config, self.run.global_batch_size),
             total_steps=self.state.max_steps,
             metrics=self.newest,
             files=[],
         )
 
 
-def zero_stage_of(trainer: Trainer) -> int | None:
+class RunTrainer(RunTrainerMixin):
+    """The plain Trainer, for methods whose loss the model itself computes."""
+
+
+def zero_stage_of(trainer: RunTrainerMixin) -> int | None:
     """The ZeRO stage that the engine really runs, or None without DeepSpeed."""
     return int(trainer.model_wrapped.zero_optimization_stage()) if trainer.is_deepspeed_enabled else None
-
-
-def versions() -> dict[str, str]:
-    """Versions of the libraries that decide what a checkpoint is."""
-    return {name: importlib.metadata.version(name) for name in LIBRARIES}
-
-
-def global_batch_size(args: TrainingArguments, world_size: int) -> int:
-    return int(args.per_device_train_batch_size * args.gradient_accumulation_steps * world_size)
 
 
 def _strict(value: Any) -> Any:

@@ -78,7 +78,7 @@ def make_config(
         job_id=job_id,
         job_name=job_name,
         attempt=attempt,
-        method=resolved.method,
+        **resolved.blocks(),
         model=ModelSource(
             name=model.name, source=model.source, revision=model.revision, trust_remote_code=model.trust_remote_code
         ),

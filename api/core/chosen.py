@@ -11,7 +11,7 @@ from api.core.ids import is_id
 from api.core.settings import Settings
 from api.core.specs import DatasetSpec, JobSpec, ResolvedModel, ResolvedRows
 from api.core.tables import BaseModel, Dataset
-from trainer_core.data.formats import FormatError, TrainFormat, check_columns
+from trainer_core.data.formats import FormatError, TrainFormat, format_for
 from trainer_core.data.report import DatasetReport
 from trainer_core.problems import Problem, nearest, show
 
@@ -52,16 +52,16 @@ def find_dataset(session: Session, part: str, wanted: str, problems: list[Proble
 
 
 def format_of(
-    spec: DatasetSpec, train: Dataset | None, evaluated: Dataset | None, problems: list[Problem]
+    spec: JobSpec, train: Dataset | None, evaluated: Dataset | None, problems: list[Problem]
 ) -> TrainFormat | None:
-    """The format both files are read in."""
+    """The format the method reads both files in."""
     formats: list[TrainFormat] = []
     for part, dataset in (("train", train), ("eval", evaluated)):
         if dataset is None:
             continue
         try:
             report = DatasetReport.model_validate(dataset.report)
-            formats.append(check_columns(report, spec.columns.mapped()))
+            formats.append(format_for(spec.method, report, spec.dataset.columns.mapped()))
         except FormatError as error:
             param = f"dataset.columns.{error.field}" if error.field else f"dataset.{part}"
             problems.append(Problem(param, f"{part}: {error.message}", error.code))

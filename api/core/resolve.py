@@ -21,6 +21,8 @@ from api.core.tables import Device
 from trainer_core.arguments import Resolved as Options
 from trainer_core.arguments import resolve as resolve_options
 from trainer_core.contract import ParallelSpec
+from trainer_core.method_options import OPTIONS
+from trainer_core.methods_table import metrics_before_reading
 from trainer_core.problems import OptionsInvalid, Problem, show
 from trainer_core.steps import StepPlan, plan_steps
 from trainer_core.zero import ZeroPlan
@@ -31,7 +33,7 @@ DeviceKind = Literal["cpu", "cuda"]
 DEFAULT_SEED = 42
 MAX_STEPS = 10**12
 BODY_ORDER = (
-    *("name", "model", "method", "dataset", "adapter", "training", "parallel", "labels", "continue_from"),
+    *("name", "model", "method", *OPTIONS, "dataset", "adapter", "training", "parallel", "labels", "continue_from"),
     "depends_on",
 )
 
@@ -50,7 +52,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
     model = find_model(session, spec.model, problems)
     train = find_dataset(session, "train", spec.dataset.train, problems)
     evaluated = find_dataset(session, "eval", spec.dataset.eval, problems) if spec.dataset.eval else None
-    rows_format = format_of(spec.dataset, train, evaluated, problems)
+    rows_format = format_of(spec, train, evaluated, problems)
     n_train, n_eval = count_rows(spec.dataset, train, evaluated, problems)
     device = _device(session)
     options = _options(spec, device, problems)
@@ -68,6 +70,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
         **{name: getattr(spec.dataset, name) for name in ("eval_fraction", "columns", "render", "max_length")},
     )
     resolved = Resolved(
+        **spec.blocks(),
         model=resolved_model(model, settings),
         data=data,
         adapter=spec.adapter,
@@ -124,6 +127,8 @@ def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> Opti
             device=device,
             adapter=spec.adapter is not None,
             strategy=_strategy(spec.parallel),
+            method=spec.method,
+            available_metrics=metrics_before_reading(spec, spec.training),
         )
     except OptionsInvalid as invalid:
         problems += invalid.problems

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from trainer_core.contract import Columns, Frozen, LoraAdapter, ParallelSpec, Retention
 from trainer_core.data.report import TrainFormat
+from trainer_core.method_options import MethodBlocks
 from trainer_core.numbers import OpenFraction, PositiveWholeNumber, WholeNumber, as_whole
 from trainer_core.problems import Problem
 
@@ -83,12 +84,11 @@ class ContinueFrom(Frozen):
     )
 
 
-class JobSpec(Frozen):
+class JobSpec(MethodBlocks):
     """The body of POST /v1/jobs. A key it does not know is refused, at any depth."""
 
     name: Name | None = Field(default=None, description="A label for people; null: made of model and dataset.")
     model: Reference = Field(description="Name (or id) of a registered base model.")
-    method: Literal["sft"] = Field(default="sft", description="sft: supervised fine-tuning.")
     dataset: DatasetSpec
     adapter: LoraAdapter | None = Field(default=None, description="null: every weight is trained.")
     training: dict[str, Any] = Field(default_factory=dict, description="transformers.TrainingArguments by name.")
@@ -153,11 +153,10 @@ class ResolvedStart(Frozen):
     manifest_sha256: str
 
 
-class Resolved(Frozen):
+class Resolved(MethodBlocks):
     """Everything a run needs but its devices and folders."""
 
     version: Literal[1] = 1
-    method: Literal["sft"] = "sft"
     model: ResolvedModel
     data: ResolvedData
     adapter: LoraAdapter | None = None

@@ -40,8 +40,16 @@ class Encoded:
         return self.n_dropped_tokens > 0
 
     @property
+    def n_tokens(self) -> int:
+        return len(self.ids)
+
+    @property
     def n_learnt(self) -> int:
         return sum(label != IGNORED for label in self.labels)
+
+    def marked(self) -> Iterator[tuple[int, bool]]:
+        """Each token, and whether it is learnt."""
+        return ((id_, label != IGNORED) for id_, label in zip(self.ids, self.labels, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,7 @@ class Encoder:
 
     def __init__(self, loaded: LoadedTokenizer, data: DataSource) -> None:
         self._loaded = loaded
+        self._data = data
         self._max_length = data.max_length
         has_template = bool(loaded.tokenizer.chat_template)
         is_rows_of_two = data.format in ("prompt_completion", "instruction")
@@ -87,10 +96,18 @@ class Encoder:
             )
         self._renderer = ChatRenderer(loaded) if has_template else None
 
-    @property
-    def rule(self) -> str:
+    def notes(self) -> list[str]:
         """How plain rows are rendered, for the report."""
-        return "as a conversation" if self._is_chat else "joined as they are"
+        if self._data.format in ("messages", "text"):
+            return []
+        rule = "as a conversation" if self._is_chat else "joined as they are"
+        return [f"Rows are rendered {rule} (dataset.render is {self._data.render})."]
+
+    def settle(
+        self, train: list[Encoded], held_out: list[Encoded] | None
+    ) -> tuple[list[Encoded], list[Encoded] | None]:
+        """Nothing depends on the rows as a whole."""
+        return train, held_out
 
     # -- to text ------------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from trainer_core.contract import CauseCode, DataSource, RunConfig, SampleToken, TokenHistogram
-from trainer_core.data.encode import IGNORED, Draft, Encoded, Encoder
+from trainer_core.data.encoders import EncodedRow, RowEncoder, encoder_for
 from trainer_core.data.formats import to_example
 from trainer_core.data.problems import Problems, RowFault, UploadRefused
 from trainer_core.data.stored import Row, read_rows
@@ -45,18 +45,21 @@ class DataReport:
     notes: list[str]
 
 
+R = TypeVar("R", bound=EncodedRow)
+
+
 @dataclass(frozen=True)
-class Prepared:
-    train: list[Encoded]
-    eval: list[Encoded] | None
+class Prepared(Generic[R]):
+    train: list[R]
+    eval: list[R] | None
     report: DataReport
 
 
 @dataclass
-class _File:
+class _File(Generic[R]):
     """One file's usable rows (each a list of sequences) and what was counted on the way."""
 
-    rows: list[list[Encoded]] = field(default_factory=list)
+    rows: list[list[R]] = field(default_factory=list)
     n_rows: int = 0
     n_truncated: int = 0
     dropped: list[int] = field(default_factory=list)
@@ -64,20 +67,26 @@ class _File:
     notes: list[str] = field(default_factory=list)
 
 
-def prepare(config: RunConfig, loaded: LoadedTokenizer) -> Prepared:
+def prepare(config: RunConfig, loaded: LoadedTokenizer) -> Prepared[Any]:
+    """The rows as the job's method takes them; for a method that needs its encoder afterwards see `prepare_rows`."""
+    return prepare_rows(config, loaded, encoder_for(config, loaded))
+
+
+def prepare_rows(config: RunConfig, loaded: LoadedTokenizer, encoder: RowEncoder[R]) -> Prepared[R]:
     """Read and encode all rows. The same config and files give the same sequences in the same order, on every rank.
 
     Raises Fault: data_invalid with the lines at fault, config_invalid, or no_trainable_tokens.
     """
     data = config.data
-    encoder = Encoder(loaded, data)
     train_file = _encode_file(data.train, "dataset.train", encoder, data)
     eval_file = _encode_file(data.eval, "dataset.eval", encoder, data) if data.eval else None
     train_rows, eval_rows = train_file.rows, eval_file.rows if eval_file else None
     if data.eval is None and data.eval_fraction is not None:
         train_rows, eval_rows = _split(train_rows, data.eval_fraction, config.seed)
-    train = [sequence for row in train_rows for sequence in row]
-    held_out = None if eval_rows is None else [sequence for row in eval_rows for sequence in row]
+    train, held_out = encoder.settle(
+        [sequence for row in train_rows for sequence in row],
+        None if eval_rows is None else [sequence for row in eval_rows for sequence in row],
+    )
     files = [train_file, *([eval_file] if eval_file else [])]
     report = DataReport(
         n_train_rows=len(train),
@@ -86,11 +95,11 @@ def prepare(config: RunConfig, loaded: LoadedTokenizer) -> Prepared:
         n_dropped=sum(len(file.dropped) for file in files),
         dropped_lines=train_file.dropped[:MAX_LISTED_LINES],
         trained_tokens=sum(sequence.n_learnt for sequence in train),
-        total_tokens=sum(len(sequence.ids) for sequence in train),
+        total_tokens=sum(sequence.n_tokens for sequence in train),
         histogram=_histogram([len(sequence.ids) + sequence.n_dropped_tokens for sequence in train]),
         sample=_sample(train[0], loaded),
-        sample_text=loaded.tokenizer.decode(list(train[0].ids))[:MAX_SAMPLE_CHARACTERS],
-        notes=[*loaded.notes, *_rule_notes(encoder, data), *(note for file in files for note in file.notes)],
+        sample_text=loaded.tokenizer.decode([id_ for id_, _ in train[0].marked()])[:MAX_SAMPLE_CHARACTERS],
+        notes=[*loaded.notes, *encoder.notes(), *(note for file in files for note in file.notes)],
     )
     return Prepared(train, held_out, report)
 
@@ -100,8 +109,8 @@ def prepare(config: RunConfig, loaded: LoadedTokenizer) -> Prepared:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _encode_file(path: Path, param: str, encoder: Encoder, data: DataSource) -> _File:
-    file = _File()
+def _encode_file(path: Path, param: str, encoder: RowEncoder[R], data: DataSource) -> _File[R]:
+    file: _File[R] = _File()
     problems = Problems()
     notes: dict[str, None] = {}
     for batch in _batches(_rows(path, param)):
@@ -141,10 +150,10 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 def _drafts(
-    batch: Sequence[Row], encoder: Encoder, data: DataSource, problems: Problems
-) -> tuple[list[int], list[Draft]]:
+    batch: Sequence[Row], encoder: RowEncoder[R], data: DataSource, problems: Problems
+) -> tuple[list[int], list[Any]]:
     lines: list[int] = []
-    drafts: list[Draft] = []
+    drafts: list[Any] = []
     for row in batch:
         try:
             drafts.append(encoder.draft(to_example(data.format, data.columns.mapped(), row.value)))
@@ -156,7 +165,7 @@ def _drafts(
     return lines, drafts
 
 
-def _count(file: _File, line: int, sequences: list[Encoded]) -> None:
+def _count(file: _File[R], line: int, sequences: list[R]) -> None:
     file.n_truncated += any(sequence.is_truncated for sequence in sequences)
     file.longest = max([file.longest, *(len(sequence.ids) + sequence.n_dropped_tokens for sequence in sequences)])
     learnt = [sequence for sequence in sequences if sequence.n_learnt]
@@ -185,7 +194,7 @@ def _rows_at_fault(problems: Problems, param: str) -> Fault:
     )
 
 
-def _nothing_to_learn(file: _File, param: str, data: DataSource) -> Fault:
+def _nothing_to_learn(file: _File[R], param: str, data: DataSource) -> Fault:
     if not file.n_rows:
         return Fault(CauseCode.DATA_INVALID, "The file has no rows.", hint="Send at least one row.", param=param)
     cut = f"; {file.n_truncated} were cut at {data.max_length} tokens" if file.n_truncated else ""
@@ -206,7 +215,7 @@ def _nothing_to_learn(file: _File, param: str, data: DataSource) -> Fault:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def _split(rows: list[list[Encoded]], fraction: float, seed: int) -> tuple[list[list[Encoded]], list[list[Encoded]]]:
+def _split(rows: list[list[R]], fraction: float, seed: int) -> tuple[list[list[R]], list[list[R]]]:
     """Train and eval rows in file order; a row's windows stay together. The same seed gives the same split."""
     if len(rows) < 2:
         raise Fault(
@@ -223,13 +232,7 @@ def _split(rows: list[list[Encoded]], fraction: float, seed: int) -> tuple[list[
     )
 
 
-def _rule_notes(encoder: Encoder, data: DataSource) -> list[str]:
-    if data.format in ("messages", "text"):
-        return []
-    return [f"Rows are rendered {encoder.rule} (dataset.render is {data.render})."]
-
-
-def _file_notes(file: _File, param: str, data: DataSource) -> list[str]:
+def _file_notes(file: _File[R], param: str, data: DataSource) -> list[str]:
     notes = []
     n_sequences = sum(map(len, file.rows))
     if n_sequences > len(file.rows):
@@ -259,17 +262,18 @@ def _histogram(lengths: list[int]) -> TokenHistogram:
     return TokenHistogram(edges=edges, counts=counts, longest=longest, mean=sum(lengths) / len(lengths))
 
 
-def _sample(sequence: Encoded, loaded: LoadedTokenizer) -> list[SampleToken]:
+def _sample(row: EncodedRow, loaded: LoadedTokenizer) -> list[SampleToken]:
     """The sequence token by token; tokens that are parts of one character stay together."""
     sample: list[SampleToken] = []
     held: list[int] = []
-    for id_, label in list(zip(sequence.ids, sequence.labels, strict=True))[:MAX_SAMPLE_TOKENS]:
+    is_learnt = False
+    for id_, is_learnt in islice(row.marked(), MAX_SAMPLE_TOKENS):
         held.append(id_)
         text: Any = loaded.tokenizer.decode(held)
-        if "�" in text and len(held) < 4:
+        if "\ufffd" in text and len(held) < 4:
             continue  # a character has at most four bytes
-        sample.append(SampleToken(text=text, learnt=label != IGNORED))
+        sample.append(SampleToken(text=text, learnt=is_learnt))
         held = []
     if held:
-        sample.append(SampleToken(text=loaded.tokenizer.decode(held), learnt=sequence.labels[-1] != IGNORED))
+        sample.append(SampleToken(text=loaded.tokenizer.decode(held), learnt=is_learnt))
     return sample
