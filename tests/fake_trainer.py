@@ -170,7 +170,7 @@ def save(config: RunConfig, folder: RunFolder, events: EventWriter, rank: int, s
 
 def _stop(config: RunConfig, folder: RunFolder, events: EventWriter, rank: int, step: int) -> int:
     request = StopRequest.model_validate_json(folder.stop.read_bytes())
-    if request.save_checkpoint:
+    if request.save_checkpoint and not folder.checkpoint(step).exists():
         save(config, folder, events, rank, step, keep_last=9)
     events.emit(Stopped, step=step, reason=request.reason, checkpoint_step=step if request.save_checkpoint else None)
     return ExitCode.STOPPED

@@ -61,9 +61,9 @@ def judge(evidence: Evidence) -> Outcome:
             return _outcome(evidence, "succeeded", None)
         if evidence.stop is None:
             return _outcome(evidence, "failed", problem)
-    if evidence.stop is not None:
-        return _outcome(evidence, "stopped", None)
     cause = _told_cause(evidence)
+    if evidence.stop is not None and not _counts_beside(evidence.stop, cause):
+        return _outcome(evidence, "stopped", None)
     if cause is not None:
         return _outcome(evidence, "failed", cause)
     if evidence.stopped is not None:
@@ -72,6 +72,12 @@ def judge(evidence: Evidence) -> Outcome:
         message = f"The launcher could not be started: {evidence.exit.message}"
         return _outcome(evidence, "launch_failed", Cause(code=CauseCode.INTERNAL, message=message))
     return _outcome(evidence, "died", _cause_of_death(evidence))
+
+
+def _counts_beside(stop: str, cause: Cause | None) -> bool:
+    """Whether a fault is worth telling of a run that was asked to stop: not when it was cancelled, and not when ranks
+    went away, which is what stopping hard looks like."""
+    return stop != "cancel" and cause is not None and cause.code is not CauseCode.RANK_DIED
 
 
 def _outcome(evidence: Evidence, result: Any, cause: Cause | None) -> Outcome:

@@ -60,6 +60,10 @@ class Leaving:
             rungs.append(rung_at(now_s - self.leave_at, 0.0, term_grace_s))
         return max(rungs)
 
+    def is_news(self, stop: str | None) -> bool:
+        """A cancel does not wait for the checkpoint of a pause; any other wish after the first changes nothing."""
+        return self.stop is None or (stop == "cancel" and self.stop != "cancel")
+
     def leave(self, now_s: float) -> None:
         self.leave_at = now_s if self.leave_at is None else self.leave_at
 
@@ -159,7 +163,7 @@ class Supervisor:
             answer = attempts.beat(session, self._plan.attempt_id)
         if answer.kind == "lost":
             raise Lost("the attempt was ended by somebody else; its processes are stopped and nothing is written")
-        if answer.kind == "stop" and self._leaving.stop is None:
+        if answer.kind == "stop" and self._leaving.is_news(answer.stop):
             self._ask_to_stop(answer)
 
     def _ask_to_stop(self, answer: Answer) -> None:

@@ -76,7 +76,7 @@ def _settle(session: Session, attempt: Attempt, job: Job, outcome: Outcome, sett
     cause = cause_of(outcome)
     decision = decide(cause.code, job.faults, budgets(settings))
     if state is State.PAUSING and decision is not Decision.STOP:
-        move(session, job.id, State.PAUSED, _paused(session, job), attempt=number)
+        move(session, job.id, State.PAUSED, _paused(session, job, cause), attempt=number)
     elif decision is not Decision.STOP and job.time_limit_s is not None and limits.is_used_up(session, job, at):
         _fail(session, job, number, timeout(job.time_limit_s), job.faults)
     elif decision is Decision.STOP:
@@ -121,10 +121,12 @@ def _counts(faults: dict[str, int]) -> dict[str, Any]:
     return {"faults": faults, "n_failures": sum(faults.values())}
 
 
-def _paused(session: Session, job: Job) -> NewEvent:
+def _paused(session: Session, job: Job, cause: Cause) -> NewEvent:
     step = session.scalar(select(func.max(Checkpoint.step)).where(Checkpoint.job_id == job.id))
     goes_on = "there is no checkpoint, so it will begin anew" if step is None else f"it will go on from step {step:,}"
-    return NewEvent("paused", f"Paused; {goes_on}", data={"checkpoint_step": step})
+    went_wrong = "" if fault_of(cause.code) is None else f". Its run did not stop by itself: {cause.message}"
+    level = "warning" if went_wrong else "info"
+    return NewEvent("paused", f"Paused; {goes_on}{went_wrong}", level=level, data={"checkpoint_step": step})
 
 
 def _cancelled_words(outcome: Outcome) -> str:

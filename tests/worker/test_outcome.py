@@ -100,6 +100,16 @@ def test_a_wish_to_stop_explains_whatever_end_came() -> None:
     assert judge(finished(uploaded={}, stop="cancel")).result == "stopped"
 
 
+@pytest.mark.parametrize("stop", ["pause", "preempt", "drain", "timeout"])
+def test_a_fault_on_the_way_to_a_checkpoint_is_told(stop: str) -> None:
+    outcome = judge(Evidence(exit=ENDED_BADLY, stop=stop, failed=failed(CauseCode.DISK_FULL)))
+    assert outcome.result == "failed"
+    assert outcome.cause is not None
+    assert outcome.cause.code is CauseCode.DISK_FULL
+    assert judge(Evidence(exit=ENDED_BADLY, stop=stop, failed=failed(CauseCode.RANK_DIED))).result == "stopped"
+    assert judge(Evidence(exit=LauncherExit(None, 9), stop=stop)).result == "stopped"
+
+
 def test_the_trainers_own_cause_is_kept() -> None:
     outcome = judge(Evidence(exit=ENDED_BADLY, failed=failed(CauseCode.GPU_OOM)))
     assert outcome.result == "failed"
@@ -164,7 +174,7 @@ def test_torchruns_own_kills_are_not_the_cause() -> None:
     exit_code=st.one_of(st.none(), st.integers(0, 255)),
     has_done=st.booleans(),
     is_uploaded=st.booleans(),
-    stop=st.sampled_from([None, "cancel"]),
+    stop=st.sampled_from([None, "cancel", "pause"]),
     has_failed=st.booleans(),
     has_stopped=st.booleans(),
 )
