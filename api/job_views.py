@@ -35,7 +35,7 @@ def _shown(job: Job, metric_for_best: str | None, standing: Standing | None, hel
             *("id", "name", "state", "phase", "health", "cause", "method", "labels", "priority", "notes"),
             *("planned_steps", "step", "epoch", "attempt", "best_step", "best_value"),
             *("time_limit_s", "not_before", "excluded", "faults"),
-            *("created_at", "queued_at", "started_at", "finished_at"),
+            *("project", "created_at", "queued_at", "started_at", "finished_at"),
         )
     }
     return {
@@ -44,9 +44,11 @@ def _shown(job: Job, metric_for_best: str | None, standing: Standing | None, hel
         "model": job.model_name,
         "progress": _progress(job),
         "eta_s": _eta_s(job, now()),
-        "eta_to_start_s": None,
+        "eta_to_start_s": standing.eta_s if standing else None,
         "queue_position": standing.position if standing else None,
         "waiting_reason": standing.reason if standing else held_back,
+        "preemptible": job.is_preemptible,
+        "resources": job.constraints,
         "depends_on": job.spec.get("depends_on", []),
         "metric_for_best": metric_for_best,
         "latest": latest,

@@ -56,6 +56,9 @@ class JobBrief(BaseModel):
     parallel: dict[str, Any]
     labels: dict[str, str]
     priority: int
+    project: str
+    preemptible: bool = Field(description="May be stopped at a checkpoint for a job of higher priority.")
+    resources: dict[str, Any] = Field(description="What its devices must be: {device, min_memory_bytes, labels}.")
     notes: str | None
     continue_from: dict[str, Any] | None
     depends_on: list[str] = Field(description="Jobs that must have succeeded before it starts.")

@@ -12,7 +12,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
-from api.core import dependencies, events, webhooks
+from api.core import dependencies, events, quotas, webhooks
 from api.core.auth import Actor
 from api.core.errors import Invalid, NotFound
 from api.core.events import NewEvent
@@ -52,6 +52,7 @@ def create(
     try:
         # A savepoint: of two equal requests at the same moment the second waits here, fails, and takes the first's job.
         with session.begin_nested():
+            quotas.check_submit(session, spec.project, actor.id, resolved.resolved.parallel.n_processes, settings)
             job = _insert(session, resolved, actor)
             if idempotency_key is not None:
                 session.add(
@@ -80,6 +81,9 @@ def _insert(session: Session, frozen: Accepted, actor: Actor) -> Job:
         priority=spec.priority,
         n_devices=resolved.parallel.n_processes,
         time_limit_s=spec.time_limit_s,
+        project=spec.project,
+        is_preemptible=spec.preemptible,
+        constraints=_constraints(frozen),
         planned_steps=resolved.planned_steps,
         created_by=actor.id,
     )
@@ -92,6 +96,12 @@ def _insert(session: Session, frozen: Accepted, actor: Actor) -> Job:
     webhooks.tell(session, job.id, State.VALIDATING, created.message)
     session.refresh(job)
     return job
+
+
+def _constraints(frozen: Accepted) -> dict[str, Any]:
+    """What the devices must be; options that were resolved for CUDA run nowhere else."""
+    asked = frozen.spec.resources.model_dump(mode="json")
+    return asked | {"device": asked["device"] or ("cuda" if frozen.resolved.device == "cuda" else None)}
 
 
 def _check_key(key: str) -> None:

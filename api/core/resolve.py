@@ -34,7 +34,7 @@ DEFAULT_SEED = 42
 MAX_STEPS = 10**12
 BODY_ORDER = (
     *("name", "model", "method", *OPTIONS, "dataset", "adapter", "training", "parallel", "labels", "continue_from"),
-    "depends_on",
+    *("depends_on", "time_limit_s", "project", "preemptible", "resources"),
 )
 
 
@@ -54,7 +54,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
     evaluated = find_dataset(session, "eval", spec.dataset.eval, problems) if spec.dataset.eval else None
     rows_format = format_of(spec, train, evaluated, problems)
     n_train, n_eval = count_rows(spec.dataset, train, evaluated, problems)
-    device = _device(session)
+    device = spec.resources.device or _device(session)
     options = _options(spec, device, problems)
     spread = _spread(spec.parallel, options, device, problems)
     plan = _plan(spec, n_train, options, problems) if options and train else None

@@ -86,6 +86,20 @@ class Settings(BaseSettings):
     )
     retry_backoff_max_s: float = Field(default=300.0, ge=0, description="The longest wait between two attempts.")
 
+    share_half_life_s: float = Field(
+        default=604_800.0, gt=0, description="What a project used counts half as much after this, in fair shares."
+    )
+    preempt: bool = Field(default=True, description="Stop preemptible runs at a checkpoint for a higher priority.")
+    limit_window_s: float = Field(default=604_800.0, gt=0, description="Limits of device-hours count over this.")
+    project_max_devices: int | None = Field(default=None, ge=0, description="Devices a project holds at once.")
+    project_max_running: int | None = Field(default=None, ge=0, description="Jobs a project runs at once.")
+    project_max_queued: int | None = Field(default=None, ge=0, description="Jobs of a project that wait; then refused.")
+    project_max_device_hours: float | None = Field(default=None, ge=0, description="Of a project, in the window.")
+    user_max_devices: int | None = Field(default=None, ge=0, description="Devices a user (an API key) holds at once.")
+    user_max_running: int | None = Field(default=None, ge=0, description="Jobs a user runs at once.")
+    user_max_queued: int | None = Field(default=None, ge=0, description="Jobs of a user that wait; then refused.")
+    user_max_device_hours: float | None = Field(default=None, ge=0, description="Of a user, in the window.")
+
     @field_validator("data_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:

@@ -44,6 +44,7 @@ Reference = Annotated[str, StringConstraints(min_length=1, max_length=255), Afte
 LabelKey = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(one_line)]
 LabelValue = Annotated[str, StringConstraints(max_length=512), AfterValidator(plain_text)]
 TimeLimit = Annotated[PositiveWholeNumber, Field(le=10**9)]
+ProjectName = Annotated[str, StringConstraints(min_length=1, max_length=64), AfterValidator(one_line)]
 CheckpointName = Annotated[
     Literal["best", "last"] | Annotated[int, Field(ge=1)],
     BeforeValidator(_step_or_word),
@@ -84,6 +85,18 @@ class ContinueFrom(Frozen):
     )
 
 
+class ResourceSpec(Frozen):
+    """What the devices must be. All of a node's devices that a job gets are of one sort."""
+
+    device: Literal["cpu", "cuda"] | None = Field(default=None, description="null: CUDA where a node has it.")
+    min_memory_bytes: Annotated[
+        PositiveWholeNumber | None, Field(description="Memory each device must have at least.")
+    ] = None
+    labels: dict[LabelKey, LabelValue] = Field(
+        default_factory=dict, max_length=MAX_LABELS, description="Labels that the node must have."
+    )
+
+
 class JobSpec(MethodBlocks):
     """The body of POST /v1/jobs. A key it does not know is refused, at any depth."""
 
@@ -103,6 +116,11 @@ class JobSpec(MethodBlocks):
     time_limit_s: TimeLimit | None = Field(
         default=None, description="Seconds it may run, over all attempts; then it saves a checkpoint and fails."
     )
+    project: ProjectName = Field(default="default", description="Whose share of the devices it counts against.")
+    preemptible: bool = Field(
+        default=False, description="May be stopped at a checkpoint for a job of higher priority, and goes on later."
+    )
+    resources: ResourceSpec = ResourceSpec()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from api.core.columns import BigInt, ExactJson, Instant, Json
 from api.core.db import now
 from api.core.life_columns import LifeColumns
+from api.core.schedule_columns import ScheduleColumns
 
 
 class Base(DeclarativeBase):
@@ -81,7 +82,7 @@ class Dataset(Base):
     deleted_at: Mapped[datetime | None]
 
 
-class Job(LifeColumns, Base):
+class Job(LifeColumns, ScheduleColumns, Base):
     """A job. Only `api/core/moves.py` changes `state`."""
 
     __tablename__ = "jobs"
@@ -166,7 +167,7 @@ class Attempt(Base):
     trained_from_at: Mapped[datetime | None] = mapped_column(
         doc="When this attempt began to train; its pace counts from here."
     )
-    ended_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None] = mapped_column(index=True)
 
 
 class Node(Base):

@@ -38,7 +38,6 @@ class Waiting(NamedTuple):
     needs: Needs = ANY
     limit_s: float | None = None
     guess_s: float | None = None
-    held: str | None = None  # why it may not start yet, whatever is free
 
 
 class Part(NamedTuple):

@@ -65,7 +65,7 @@ class Planner:
     def run(self) -> Plan:
         plan = self._plan
         for job in plan.ordered:
-            refusal = job.held or self._ledger.refusal(job) or self._never(job)
+            refusal = self._ledger.refusal(job) or self._never(job)
             if refusal is not None:
                 plan.refusals[job.job_id] = refusal
             else:

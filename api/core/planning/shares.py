@@ -105,8 +105,7 @@ def _take_turns(
 
 
 def _charge(job: Waiting, policy: Policy) -> float:
-    # A job that may not start now still has its place in line, but its project is not charged for waiting.
-    return 0.0 if job.held else job.n_devices * policy.expected_s(job)
+    return job.n_devices * policy.expected_s(job)
 
 
 def _weight(policy: Policy, project: str) -> float:

@@ -40,8 +40,7 @@ def make_job(database: Database, state: State = State.QUEUED, **values: Any) -> 
                 model_name="tiny",
                 spec={},
                 resolved={"metric_for_best": "eval_loss"},
-                created_by="key",
-                **(defaults | values),
+                **({"created_by": "key"} | defaults | values),
             )
         )
     return job_id

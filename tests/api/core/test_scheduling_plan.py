@@ -360,7 +360,6 @@ def test_reasons_in_words() -> None:
         job("small", 1, waits_since=2),
         job("picky", needs=picky, waits_since=3),
         job("over", project="p", waits_since=4),
-        job("held", held="waits for another job", waits_since=5),
     ]
     policy = Policy(limits={("project", "p"): Limits(running=0)}, weights={"p": 1e-9})
     told = {name: standing.reason for name, standing in explain(waiting, nodes, policy=policy).items()}
@@ -376,7 +375,6 @@ def test_reasons_in_words() -> None:
         "ask for others or add a node"
     )
     assert told["over"] == "project p runs 0 of the 0 jobs it may run at once"
-    assert told["held"] == "waits for another job"
     assert explain([job("x")], [])["x"].reason == "needs 1 device; no node with devices answers: start a worker"
 
 
