@@ -141,6 +141,7 @@ def pages(database: Database, job_id: str, limit: int) -> tuple[list[tuple[type,
             page, has_more = fine_tune_events.page(session, job, cursor, limit)
             found += [(type(item), item.n) for item in page]
             cursor, n_pages = page[-1] if page else None, n_pages + 1
+            assert n_pages < 100, "the pages have no end"
     return found, n_pages
 
 
