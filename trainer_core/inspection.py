@@ -15,10 +15,12 @@ from trainer_core.contract import Cause, CauseCode, PreflightReport, RunConfig, 
 from trainer_core.data.prepare import DataReport, prepare
 from trainer_core.faults import Fault, cause_of
 from trainer_core.memory import Dtype, checkpoint_bytes, estimate
-from trainer_core.model_files import check_fit, count_stored_parameters, read_model_config
+from trainer_core.methods_table import METHODS
+from trainer_core.model_files import check_fit, check_kind, count_stored_parameters, read_model_config
 from trainer_core.model_shape import count_parameters, count_trainable, read_shape
 from trainer_core.problems import OptionsInvalid
 from trainer_core.steps import StepPlan, plan_steps
+from trainer_core.strategies import weights_dtype
 from trainer_core.tokenizer import load_tokenizer
 from trainer_core.zero_owners import RELEASE_DEFAULTS, stage_of, strategy_of
 
@@ -64,8 +66,9 @@ def _inspect_file(folder: RunFolder) -> PreflightReport:
 
 def _inspect(config: RunConfig, found: dict[str, Any]) -> None:
     """Fills `found` with fields of PreflightReport, cheap checks first. Raises Fault at the first thing wrong."""
-    loaded = load_tokenizer(config.model)
     model_config = read_model_config(config.model)
+    check_kind(METHODS[config.method].kind, config.model.name, model_config)
+    loaded = load_tokenizer(config.model, config.method)
     n_stored = count_stored_parameters(config.model)
     report = prepare(config, loaded).report
     found |= _data_fields(report)
@@ -126,18 +129,13 @@ def _needs(config: RunConfig, model_config: dict[str, Any], total: int | None, l
 
 
 def _dtype(config: RunConfig, *, is_deepspeed: bool) -> Dtype:
-    """The precision the weights are held in: the rule of model.py, which needs torch, for a device not yet known.
-
-    A frozen base on CUDA is taken to be in bfloat16, which devices since 2020 have. DeepSpeed converts all weights.
-    """
-    wants_bf16, wants_fp16 = bool(config.training.get("bf16")), bool(config.training.get("fp16"))
-    if is_deepspeed and (wants_bf16 or wants_fp16):
-        return "bfloat16" if wants_bf16 else "float16"
-    if config.model.dtype != "auto":
-        return config.model.dtype
-    if config.adapter is None or wants_fp16:
-        return "float32"
-    return "bfloat16" if wants_bf16 or config.device == "cuda" else "float32"
+    return weights_dtype(
+        config.training,
+        has_adapter=config.adapter is not None,
+        device=config.device,
+        is_deepspeed=is_deepspeed,
+        model_dtype=config.model.dtype,
+    )
 
 
 def _plan(config: RunConfig, n_rows: int) -> StepPlan:

@@ -99,6 +99,10 @@ class Client:
         """Submits a job body and returns its description. With a key, a repeated call returns the same job."""
         return self._call("POST", "/jobs", json=dict(job), headers=_once(idempotency_key))
 
+    def estimate(self, job: Mapping[str, Any]) -> Json:
+        """What the job of this body would need: memory, disk, tokens, time. Nothing is made."""
+        return self._call("POST", "/estimates", json=dict(job))
+
     def jobs(
         self, *, state: list[str] | None = None, label: list[str] | None = None, name: str | None = None
     ) -> Iterator[Json]:

@@ -11,12 +11,14 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.core import dependencies
+from api.core import dependencies, estimates
 from api.core.chosen import count_rows, find_dataset, find_model, format_of, resolved_model, resolved_rows, with_ids
 from api.core.errors import Invalid
+from api.core.estimated import JobEstimate
 from api.core.settings import Settings
 from api.core.specs import ContinueFrom, JobSpec, Resolved, ResolvedData, detail_of
 from api.core.starts import check_start, find_start
+from api.core.strategy import Choice
 from api.core.tables import Device
 from trainer_core.arguments import Resolved as Options
 from trainer_core.arguments import resolve as resolve_options
@@ -46,8 +48,11 @@ class Accepted:
     resolved: Resolved
 
 
-def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
-    """Raises Invalid with every fault in the order of the body, the first one also on top."""
+def resolve(session: Session, spec: JobSpec, settings: Settings, *, refuse_misfits: bool = True) -> Accepted:
+    """Raises Invalid with every fault in the order of the body, the first one also on top.
+
+    refuse_misfits  whether a job that no strategy fits into the devices is such a fault
+    """
     problems: list[Problem] = []
     model = find_model(session, spec.model, problems)
     train = find_dataset(session, "train", spec.dataset.train, problems)
@@ -56,6 +61,8 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
     n_train, n_eval = count_rows(spec.dataset, train, evaluated, problems)
     device = spec.resources.device or _device(session)
     options = _options(spec, device, problems)
+    choice = estimates.choice_of(session, spec, model, options.values, device) if model and options else None
+    asked, spec, options = spec, *_with_choice(spec, choice, options, device, problems if refuse_misfits else [])
     spread = _spread(spec.parallel, options, device, problems)
     plan = _plan(spec, n_train, options, problems) if options and train else None
     problems += dependencies.check(session, spec.depends_on)
@@ -84,11 +91,29 @@ def resolve(session: Session, spec: JobSpec, settings: Settings) -> Accepted:
         planned_steps=plan.total_steps,
         steps_per_epoch=plan.steps_per_epoch,
         global_batch_size=plan.global_batch,
-        notes=[*options.notes, *spread.notes, *plan.notes],
+        notes=[*options.notes, *(choice.notes if choice else ()), *spread.notes, *plan.notes],
     )
     if spec.continue_from is not None:
         resolved = _started(session, spec.continue_from, resolved)
-    return Accepted(with_ids(spec, train, evaluated), resolved)
+    estimate = estimates.estimate_job(session, resolved, model, spec.resources)
+    return Accepted(with_ids(asked, train, evaluated), _estimated(resolved, estimate, is_chosen=choice is not None))
+
+
+def _estimated(resolved: Resolved, estimate: JobEstimate, *, is_chosen: bool) -> Resolved:
+    notes = [*resolved.notes, *([] if is_chosen else estimates.warning(estimate))]
+    return resolved.model_copy(update={"estimate": estimate, "notes": notes})
+
+
+def _with_choice(
+    spec: JobSpec, choice: Choice | None, options: Options | None, device: DeviceKind, problems: list[Problem]
+) -> tuple[JobSpec, Options | None]:
+    """The job with the strategy that auto came to, and its options as they are under it."""
+    if choice is None:
+        return spec, options
+    if choice.problem is not None:
+        problems.append(choice.problem)
+    spec = spec.model_copy(update={"parallel": choice.strategy.applied(spec.parallel)})
+    return spec, options if choice.strategy.name == "ddp" else _options(spec, device, problems)
 
 
 def refused(problems: list[Problem]) -> Invalid:

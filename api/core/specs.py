@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
+from api.core.estimated import JobEstimate
 from trainer_core.contract import Columns, Frozen, LoraAdapter, ParallelSpec, Retention
 from trainer_core.data.report import TrainFormat
 from trainer_core.method_options import MethodBlocks
@@ -192,6 +193,9 @@ class Resolved(MethodBlocks):
     steps_per_epoch: int
     global_batch_size: int
     start: ResolvedStart | None = None
+    estimate: JobEstimate | None = Field(
+        default=None, description="Memory, disk, tokens and time it is expected to need."
+    )
     notes: list[str] = Field(default_factory=list, description="What was translated, defaulted or rounded.")
 
 
