@@ -9,13 +9,14 @@ from typing import Annotated
 import typer
 
 from trainyard import screen
-from trainyard.commands import datasets, job_life, jobs, models, nodes, server
+from trainyard.commands import datasets, estimates, job_life, jobs, models, nodes, server
 from trainyard.commands.connection import chosen
 from trainyard.errors import ClientError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Fine-tuning jobs on your own GPUs.")
 app.add_typer(server.app)
 app.add_typer(jobs.app)
+app.add_typer(estimates.app)
 app.add_typer(job_life.app)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(models.app, name="models")
