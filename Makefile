@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format dev bench clean setup
+.PHONY: help demo test check format dev bench bench-scheduler clean setup
 
 help:            ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -39,10 +39,13 @@ format: $(READY) ## rewrite to the house format
 	@$(BIN)/ruff check --fix .
 
 dev: $(READY)    ## the service with reload, data in .dev
-	@TRAINYARD_DATA_DIR=.dev $(BIN)/python -m trainyard up --reload
+	@TRAINYARD_DATA_DIR=.dev $(BIN)/watchfiles --sigint-timeout 15 '$(BIN)/python -m trainyard up' api worker trainyard
 
 bench: $(READY)  ## figures: overhead per step, time to the first step, reads, metric intake, start
 	@$(BIN)/python tests/bench/run.py
+
+bench-scheduler: $(READY) ## planning 100,000 waiting jobs on 1,000 nodes, and reading them: the curve over their number
+	@$(BIN)/python tests/bench/scheduler.py
 
 clean:           ## remove what the targets above made
 	rm -rf $(VENV) .demo .dev .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

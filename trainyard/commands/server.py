@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +27,7 @@ STOP_WITHIN_S = 10.0
 RESTART_AFTER_S = 2.0
 
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder for everything the service keeps.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0 takes a free one.")]
 Host = Annotated[str, typer.Option("--host", help="Address to bind; loopback unless told.")]
 
 
@@ -34,6 +35,7 @@ Host = Annotated[str, typer.Option("--host", help="Address to bind; loopback unl
 def up(data_dir: DataDir = None, port: Port = 8000, host: Host = "127.0.0.1") -> None:
     """Start everything on this machine: API, dashboard, scheduler, Celery worker and node agent."""
     folder = _use(data_dir)
+    port = port or _free_port(host)
     os.environ.update(TRAINYARD_HOST=host, TRAINYARD_PORT=str(port))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if _run("api", "migrate") != 0:
@@ -142,6 +144,11 @@ def _use(data_dir: Path | None) -> Path:
     folder = (data_dir or location.data_dir()).expanduser().resolve()
     os.environ["TRAINYARD_DATA_DIR"] = str(folder)
     return folder
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def _run(*arguments: str) -> int:
