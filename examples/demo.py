@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -223,7 +224,12 @@ def run(command: list[str]) -> None:
         raise SystemExit(f"failed: {' '.join(command)}")
 
 
+def _end(_signal: int, _frame: object) -> None:
+    sys.exit(143)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)  # so that a stopped demo stops its service too
     try:
         sys.exit(main())
     except ClientError as error:
