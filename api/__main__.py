@@ -1,4 +1,4 @@
-"""`python -m api serve | migrate | config | add-key | add-model`: the API process, and what operators do beside it."""
+"""`python -m api serve | migrate | config | add-key | add-model | simulate`: the API process and what goes beside it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
+from api import simulate
 from api.app import create_app
 from api.core import auth, models, schema
 from api.core.db import Database
@@ -120,6 +122,13 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         "migrate": lambda: migrate(settings),
         "config": lambda: show_config(settings),
         "add-key": lambda: add_key(settings, arguments.name, arguments.role),
+        "simulate": lambda: simulate.replay(
+            arguments.trace,
+            arguments.nodes,
+            half_life_s=arguments.half_life_s,
+            look_every_s=arguments.look_every_s,
+            spans_nodes=arguments.span_nodes,
+        ),
         "add-model": lambda: add_model(settings, arguments.name, arguments.source, arguments.revision),
     }
     return commands[arguments.command]()
@@ -139,6 +148,12 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("name")
     model.add_argument("source", help="an absolute folder, or a hub id")
     model.add_argument("--revision")
+    replaying = commands.add_parser("simulate", help="replay a trace of jobs against the scheduler")
+    replaying.add_argument("trace", type=Path, help=".jsonl or .csv")
+    replaying.add_argument("--nodes", default="4x8", help="COUNTxDEVICES[:cpu|:cuda], several with commas")
+    replaying.add_argument("--half-life-s", type=float, default=604_800.0)
+    replaying.add_argument("--look-every-s", type=float, default=2.0)
+    replaying.add_argument("--span-nodes", action="store_true", help="let a gang span nodes")
     return parser
 
 

@@ -59,7 +59,7 @@ def list_limits(
     return AllLimitsOut(defaults=defaults, data=[_out(row) for row in quotas.listing(session)])
 
 
-@router.put("/{scope}/{name}", summary="Set limits", responses=refusals(400))
+@router.put("/{scope}/{name}", summary="Set limits", responses=refusals(400, 404))
 def put_limits(
     scope: Scope,
     name: Name,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from api.core.planning.plan import plan
 from api.core.planning.rooms import Rooms
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-SHORT_JOB_S = 60.0  # waits of shorter jobs are compared with this, else a blink would weigh like a week
 
 Decide = Callable[[Sequence[Waiting], Sequence[FreeNode], Sequence[Running], Usage, Policy], Plan]
 
@@ -42,7 +40,8 @@ class TraceJob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What came of a trace. `never` are jobs that no node could hold."""
+    """What came of a trace. `never` are jobs that no node could hold. By project, in device-seconds: what it held, and
+    what it was entitled to at each moment, which is an equal part of the devices, or less where it wanted less."""
 
     jobs: list[TraceJob]
     first_start_s: dict[str, float]
@@ -50,6 +49,8 @@ class Replay:
     n_preemptions: int
     n_devices: int
     never: list[str]
+    received: dict[str, float]
+    entitled: dict[str, float]
 
     @property
     def utilisation(self) -> float:
@@ -65,14 +66,8 @@ class Replay:
         return sorted(self.first_start_s[job.job_id] - job.submit_s for job in self.jobs if job.job_id in self.end_s)
 
     def fairness(self) -> float:
-        """Jain's index over projects of the part of its jobs' time in the house that was spent running; 1 is even."""
-        served: dict[str, list[float]] = {}
-        for job in self.jobs:
-            if job.job_id in self.end_s:
-                length_s = max(job.duration_s, SHORT_JOB_S)
-                lost_s = max(0.0, self.end_s[job.job_id] - job.submit_s - job.duration_s)
-                served.setdefault(job.project, []).append(length_s / (length_s + lost_s))
-        return jain([statistics.fmean(values) for values in served.values()])
+        """Jain's index over projects of what each got of the devices it was entitled to; 1 is even."""
+        return jain([self.received[project] / due for project, due in self.entitled.items() if due > 0])
 
 
 def jain(values: Sequence[float]) -> float:
@@ -127,7 +122,24 @@ def simulate(
             for preemption in found.preemptions:
                 world.preempt(preemption.job_id, leave_s)
     n_devices = sum(len(node.devices) for node in nodes)
-    return Replay(ordered, world.first_start_s, world.end_s, world.n_preemptions, n_devices, sorted(world.waiting))
+    return Replay(
+        ordered,
+        world.first_start_s,
+        world.end_s,
+        world.n_preemptions,
+        n_devices,
+        sorted(world.waiting),
+        world.received,
+        world.entitled,
+    )
+
+
+def equal_parts(wanted: Mapping[str, float], total: float) -> dict[str, float]:
+    """Everybody gets the same, or what he wants where that is less (max-min fair)."""
+    parts: dict[str, float] = {}
+    for place, (name, amount) in enumerate(sorted(wanted.items(), key=lambda entry: (entry[1], entry[0]))):
+        parts[name] = min(amount, (total - sum(parts.values())) / (len(wanted) - place))
+    return parts
 
 
 class _Event(NamedTuple):
@@ -159,9 +171,12 @@ class _World:
     first_start_s: dict[str, float] = field(default_factory=dict)
     end_s: dict[str, float] = field(default_factory=dict)
     n_preemptions: int = 0
+    received: dict[str, float] = field(default_factory=dict)
+    entitled: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ticket = itertools.count()
+        self._n_devices = sum(len(node.devices) for node in self._nodes)
         self._jobs: dict[str, TraceJob] = {}
         self._left_s: dict[str, float] = {}
         self._free = {(node.node_id, node.devices): set(node.free) for node in self._nodes}
@@ -184,9 +199,17 @@ class _World:
         rate = math.log(2) / self._half_life_s
         kept, used = math.exp(-rate * for_s), -math.expm1(-rate * for_s) / rate
         self.shares = {project: share * kept for project, share in self.shares.items()}
+        wanted: dict[str, float] = {}
+        for job in self.waiting.values():
+            wanted[job.project] = wanted.get(job.project, 0.0) + job.n_devices
         for job_id in self.runs:
             job = self._jobs[job_id]
             self.shares[job.project] = self.shares.get(job.project, 0.0) + job.n_devices * used
+            self.received[job.project] = self.received.get(job.project, 0.0) + job.n_devices * for_s
+            wanted[job.project] = wanted.get(job.project, 0.0) + job.n_devices
+        for project, part in equal_parts(wanted, self._n_devices).items():
+            self.entitled[project] = self.entitled.get(project, 0.0) + part * for_s
+            self.received.setdefault(project, 0.0)
 
     def _happen(self, event: _Event) -> None:
         job = event.job

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from api.core.planning.model import FreeNode, Policy
 from api.core.planning.plan import plan as simulate_plan
-from api.core.planning.simulation import Replay, TraceJob, fifo, jain, simulate
+from api.core.planning.simulation import Replay, TraceJob, equal_parts, fifo, jain, simulate
 
 
 def nodes(*sizes: int, kind: str = "cpu") -> list[FreeNode]:
@@ -123,6 +123,11 @@ def test_the_plan_beats_first_in_first_out_on_a_mixed_load() -> None:
     assert ours.utilisation > plain.utilisation
     assert ours.fairness() > plain.fairness()
     assert ours.waits_s()[len(ours.waits_s()) // 2] < plain.waits_s()[len(plain.waits_s()) // 2]
+
+
+def test_entitlements_are_equal_parts_of_what_is_wanted() -> None:
+    assert equal_parts({"a": 1, "b": 10, "c": 10}, 9) == {"a": 1, "b": 4, "c": 4}
+    assert equal_parts({"a": 1, "b": 2}, 9) == {"a": 1, "b": 2}
 
 
 def test_jains_index() -> None:
