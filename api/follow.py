@@ -93,6 +93,10 @@ class Follower:
     def n_listeners(self) -> int:
         return sum(channel.n_listeners for channel in self._channels.values())
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     def close(self) -> None:
         """End every stream now, without an `end` event: clients come back with Last-Event-ID."""
         self._is_closed = True

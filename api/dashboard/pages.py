@@ -1,80 +1,44 @@
-"""The job pages: list, submit form, one job. They read what the API reads; what they change goes through the API."""
+"""The page of one job and the parts of it that are asked for again. What it changes goes through the API."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from api.core import artifacts, checkpoints, datasets, jobs, models
+from api.core import artifacts, checkpoints, jobs
 from api.core.auth import Actor, Permission
 from api.core.errors import NotFound
-from api.core.jobs import Filters
 from api.core.settings import Settings
-from api.core.states import TERMINAL, State
+from api.core.states import TERMINAL
 from api.core.tables import Job
+from api.dashboard import attempts_list
 from api.dashboard.access import allow_page
+from api.dashboard.differences import compared, flattened
+from api.dashboard.log_lines import LEVELS
 from api.dashboard.render import page
 from api.deps import JobId, ReadSession, SettingsDep
-from api.job_shown import describe_job, describe_jobs
+from api.job_shown import describe_job
 from api.schemas import JobOut
 
 router = APIRouter(include_in_schema=False)
-
-JOBS_A_PAGE = 50
-CHOICES = 200
-FIRST_LOG_LINES = 1000
 
 Reader = Annotated[Actor, allow_page(Permission.JOBS_READ)]
 Text = Annotated[str, Query(max_length=300)]
 
 
-@router.get("/jobs")
-def show_jobs(
-    request: Request,
-    session: ReadSession,
-    settings: SettingsDep,
-    actor: Reader,
-    name: Text = "",
-    state: Text = "",
-    label: Text = "",
-    after: Text = "",
-) -> Response:
-    shown = {"name": name, "state": state, "label": label, "after": after}
-    listed = _listed(session, settings, shown)
-    return page("jobs.html", request, actor, states=[*State], filters=shown, **listed)
-
-
-@router.get("/jobs/table")
-def show_jobs_table(
-    request: Request,
-    session: ReadSession,
-    settings: SettingsDep,
-    actor: Reader,
-    name: Text = "",
-    state: Text = "",
-    label: Text = "",
-    after: Text = "",
-) -> Response:
-    """The table alone, for the page's refresh."""
-    shown = {"name": name, "state": state, "label": label, "after": after}
-    return page("_jobs_table.html", request, actor, **_listed(session, settings, shown))
-
-
-@router.get("/jobs/new")
-def show_new_job(
-    request: Request, session: ReadSession, actor: Annotated[Actor, allow_page(Permission.JOBS_WRITE)]
-) -> Response:
-    known_models, _ = models.listing(session, None, CHOICES)
-    known_datasets, _ = datasets.find(session, None, CHOICES)
-    return page("new_job.html", request, actor, models=known_models, datasets=known_datasets)
-
-
 @router.get("/jobs/{job_id}")
-def show_job(job_id: JobId, request: Request, session: ReadSession, settings: SettingsDep, actor: Reader) -> Response:
+def show_job(
+    job_id: JobId,
+    request: Request,
+    session: ReadSession,
+    settings: SettingsDep,
+    actor: Reader,
+    against: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """`against` names another job, whose configuration is shown beside this one's."""
     try:
         row = jobs.get(session, job_id)
     except NotFound as error:
@@ -87,7 +51,11 @@ def show_job(job_id: JobId, request: Request, session: ReadSession, settings: Se
         terminal=TERMINAL,
         checkpoints=checkpoints.listing(session, job_id),
         artifacts=artifacts.listing(session, job_id),
-        log_after=max(0, row.last_log_n - FIRST_LOG_LINES),
+        attempts=attempts_list.listing(session, job_id),
+        newest_log=row.last_log_n,
+        levels=LEVELS,
+        against=against,
+        **_configuration(session, row, against.strip()),
     )
 
 
@@ -116,20 +84,23 @@ def show_job_checkpoints(job_id: JobId, request: Request, session: ReadSession, 
     return page("_checkpoints.html", request, actor, checkpoints=found)
 
 
+@router.get("/jobs/{job_id}/attempts")
+def show_job_attempts(job_id: JobId, request: Request, session: ReadSession, actor: Reader) -> Response:
+    found = attempts_list.listing(session, jobs.get(session, job_id).id)
+    return page("_attempts.html", request, actor, attempts=found)
+
+
+def _configuration(session: Session, row: Job, against: str) -> dict[str, Any]:
+    """The resolved configuration as rows, beside another job's when one is named."""
+    own = flattened(row.resolved)
+    if not against:
+        return {"options": [(path, [text], False) for path, text in own.items()], "other": None, "no_other": None}
+    try:
+        other = jobs.get(session, against)
+    except NotFound:
+        return {"options": [(path, [text], False) for path, text in own.items()], "other": None, "no_other": against}
+    return {"options": compared([own, flattened(other.resolved)]), "other": other, "no_other": None}
+
+
 def _job(session: Session, row: Job, settings: Settings) -> JobOut:
     return describe_job(session, row, settings)
-
-
-def _listed(session: Session, settings: Settings, shown: dict[str, str]) -> dict[str, Any]:
-    """The jobs of a page, the cursor of the next one, and the query that asks for this one again."""
-    key, colon, value = shown["label"].partition(":")
-    filters = Filters(
-        states=[State(shown["state"])] if shown["state"] in set(State) else (),
-        labels={key: value} if colon else {},
-        name=shown["name"] or None,
-    )
-    found, following = jobs.find(session, filters, shown["after"] or None, JOBS_A_PAGE)
-    rows = describe_jobs(session, found, settings)
-    here = {name: text for name, text in shown.items() if text}
-    narrowed = {name: text for name, text in here.items() if name != "after"}
-    return {"jobs": rows, "next": following, "query": urlencode(here), "narrowed": urlencode(narrowed)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,13 @@ def pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def bars(counts: Sequence[int], width: int = 240, height: int = 60) -> list[tuple[float, float, float, float]]:
+    """A histogram's bars as (x, y, width, height) in a box of that size."""
+    step, highest = width / max(len(counts), 1), max(counts, default=0) or 1
+    heights = [height * count / highest for count in counts]
+    return [(index * step, height - tall, max(step - 1, 1), tall) for index, tall in enumerate(heights)]
+
+
 _environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=select_autoescape(default=True, default_for_string=True),
@@ -62,7 +70,7 @@ _environment = Environment(
     lstrip_blocks=True,
 )
 _environment.filters.update(
-    figure=figure, size=size, duration=duration, ago=ago, pretty=pretty, stamp=lambda at: at.isoformat()
+    bars=bars, figure=figure, size=size, duration=duration, ago=ago, pretty=pretty, stamp=lambda at: at.isoformat()
 )
 
 

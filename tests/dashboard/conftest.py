@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
 
 from tests.conftest import skip_or_fail
+from tests.dashboard.filled import Filled, filled
 from tests.live import Service, body, chat_rows, running, write_rows
 from trainyard import Client
 
@@ -134,3 +135,30 @@ def log_in(page: Page, live: Service, at: str = "/jobs") -> None:
     page.get_by_label("API key").fill((live.data_dir / "api-key").read_text().strip())
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url(f"**{at}")
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """The API over a database that tests fill; nothing is trained."""
+    with filled(tmp_path_factory.mktemp("shelf")) as service:
+        yield service
+
+
+@pytest.fixture
+def shelf_watch(shelf: Filled) -> Iterator[Watch]:
+    watch = Watch(shelf.url)
+    yield watch
+    assert watch.faults == []
+
+
+@pytest.fixture
+def visitor(browser: Browser, shelf: Filled, shelf_watch: Watch) -> Iterator[Page]:
+    """A page of the filled service, logged in and watched."""
+    context = browser.new_context(base_url=shelf.url, viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    page = watched(context, shelf_watch)
+    page.goto("/login")
+    page.get_by_label("API key").fill(shelf.key)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/jobs")
+    yield page
+    context.close()

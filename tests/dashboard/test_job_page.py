@@ -16,7 +16,7 @@ HOSTILE = "</script><b>x"
 
 def steps(page: Page) -> list[int]:
     """The steps of the loss curve's points, as the chart itself holds them."""
-    found: list[int] = page.evaluate("document.getElementById('loss-chart').plot?.data[0] ?? []")
+    found: list[int] = page.evaluate("document.getElementById('loss-chart')?.plot?.data[0] ?? []")
     return found
 
 
@@ -103,7 +103,8 @@ def test_a_failure_says_what_to_do(page: Page, live: Service, client: Client, ch
     expect(cause).to_contain_text("no_trainable_tokens")
     expect(cause).to_contain_text("What to do")
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
-    expect(page.locator("main")).to_contain_text("No line was written.")
+    expect(page.locator("main")).to_contain_text("No line was written")
+    expect(page.locator("main")).to_contain_text("No figures were reported.")
     expect(page.locator("canvas")).to_have_count(0)
 
 
