@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api.core import dependencies, scheduling, waiting
+from api.core import dependencies, queue_rows, scheduling, waiting
 from api.core.db import Database
 from api.core.moves import NewEvent, move
 from api.core.settings import Settings
@@ -27,7 +27,7 @@ def to(database: Database, job_id: str, *states: State) -> None:
 
 def may_start(database: Database, at_s: float = 0) -> set[str]:
     with database.reading() as session:
-        return {job.job_id for job in scheduling.waiting_jobs(session, at=after(at_s))}
+        return {job.job_id for job in queue_rows.waiting_jobs(session, after(at_s))}
 
 
 def reasons(database: Database, job_id: str, at_s: float = 0) -> str | None:
