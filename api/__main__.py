@@ -1,4 +1,4 @@
-"""`python -m api serve | migrate | config | add-key | add-model | simulate`: the API process and what goes beside it."""
+"""`python -m api serve | migrate | config | add-key | add-model | simulate`: the API, and what goes beside it."""
 
 from __future__ import annotations
 
