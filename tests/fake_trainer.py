@@ -43,6 +43,7 @@ class Fake:
 
     steps: int = 5
     step_s: float = 0.02
+    load_s: float = 0.0  # before it trains, and before it looks at STOP
     save_every: int = 2
     keep_last: int = 2
     is_deaf: bool = False  # does not look at STOP and ignores SIGTERM
@@ -104,6 +105,7 @@ def run(folder: RunFolder) -> int:
     first = read_manifest(config.resume.checkpoint).step if config.resume else 0
     events.emit(Started, world_size=world_size, device="cpu", pids=[os.getpid()], resumed_from_step=first or None)
     _plan(events, fake)
+    time.sleep(fake.load_s)
     events.phase(Phase.TRAINING)
     code = _steps(config, folder, fake, events, rank, first)
     events.close()

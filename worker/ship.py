@@ -18,6 +18,9 @@ from trainer_core.contract import (
     CheckpointSaved,
     Done,
     Failed,
+    Metrics,
+    Phase,
+    PhaseChanged,
     RunFolder,
     Stopped,
 )
@@ -33,9 +36,12 @@ class Told:
     failed: Failed | None = None
     saved: dict[int, CheckpointSaved] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
+    has_trained: bool = False
 
     def note(self, record: AnyRecord) -> None:
         match record:
+            case PhaseChanged(phase=Phase.TRAINING) | Metrics():
+                self.has_trained = True
             case Done():
                 self.done = record
             case Stopped():

@@ -172,7 +172,9 @@ class Supervisor:
         temporary.write_text(request.model_dump_json())
         temporary.rename(self._folder.stop)
         self._leaving.stop, self._leaving.stop_at = request.reason, time.monotonic()
-        self._leaving.stop_grace_s = SAVE_GRACE_S if request.save_checkpoint else self._settings.stop_grace_s
+        # A trainer that still loads does not look at STOP, and has nothing yet that it could lose.
+        grace_s = self._settings.stop_grace_s if self._records.told.has_trained else 0.0
+        self._leaving.stop_grace_s = SAVE_GRACE_S if request.save_checkpoint else grace_s
 
     def _ship(self) -> None:
         # Read first, also while the database is away: a checkpoint must be held before the trainer lets it go.

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,6 @@ from worker.plan import RunPlan
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 1024 * 1024
 # Folder in the run folder where a checkpoint is held by hard links while it is uploaded: the trainer may let it go at
 # any moment.
 HELD = "held"
@@ -220,8 +219,10 @@ class Uploader:
 
     def _upload_artifact(self, path: Path, name: str) -> None:
         key = f"jobs/{self._plan.job_id}/artifacts/attempt-{self._plan.attempt}/{name}"
-        self._storage.put(key, path)
-        size_bytes, sha256 = path.stat().st_size, _digest(path)
+        # A log is never shared with the run folder: whoever still holds it open would write into what is stored.
+        self._storage.put(key, path, link=path.parent != self._folder.logs)
+        with self._storage.pin(key) as stored:
+            size_bytes, sha256 = stored.size_bytes, _digest(stored.read())
         with self._db.session() as session:
             attempts.add_artifact(session, self._plan.attempt_id, name, key, size_bytes, sha256)
 
@@ -243,11 +244,10 @@ def _checked_manifest(record: CheckpointSaved, held: Path) -> Manifest:
     return manifest
 
 
-def _digest(path: Path) -> str:
+def _digest(chunks: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
+    for chunk in chunks:
+        digest.update(chunk)
     return digest.hexdigest()
 
 

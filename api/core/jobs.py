@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, defer
 
 from api.core import dependencies, events, quotas, webhooks
 from api.core.auth import Actor
+from api.core.clean import clean_text
 from api.core.errors import Invalid, NotFound
 from api.core.events import NewEvent
 from api.core.ids import is_id, new_id
@@ -173,8 +174,9 @@ def _filtered(filters: Filters) -> Select[Any]:
     if filters.states:
         query = query.where(Job.state.in_(sorted(filters.states)))
     if filters.name:
-        query = query.where(Job.name.icontains(filters.name, autoescape=True))
+        # Cleaned as what is stored: SQLite finds a NUL in every text, and PostgreSQL refuses the query.
+        query = query.where(Job.name.icontains(clean_text(filters.name), autoescape=True))
     for key, value in filters.labels.items():
-        labelled = select(JobLabel.job_id).where(JobLabel.key == key, JobLabel.value == value)
+        labelled = select(JobLabel.job_id).where(JobLabel.key == clean_text(key), JobLabel.value == clean_text(value))
         query = query.where(Job.id.in_(labelled))
     return query

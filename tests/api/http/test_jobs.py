@@ -211,3 +211,10 @@ def test_a_figure_that_is_not_finite_is_null_in_the_job(
     shown = client.get(f"/v1/jobs/{job['id']}").json()
     assert shown["latest"] == {"loss": None, "learning_rate": 0.1}
     assert shown["latest_nonfinite"] == {"loss": "NaN"}
+
+
+@pytest.mark.parametrize("query", ["name=%00", "name=tiny%00", "label=%00:a", "label=a:%00"])
+def test_a_nul_in_a_filter_finds_nothing(client: TestClient, job: dict[str, Any], query: str) -> None:
+    """SQLite's LIKE would find it in every text, and PostgreSQL refuses it."""
+    answer = client.get(f"/v1/jobs?{query}")
+    assert (answer.status_code, answer.json()["data"]) == (200, [])
