@@ -10,7 +10,7 @@ WORKERS ?= 2
 .PHONY: help demo test check format dev bench bench-scheduler clean setup
 
 help:            ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
 
 setup: $(READY)  ## the virtual environment, without running anything
 
