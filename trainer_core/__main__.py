@@ -1,4 +1,4 @@
-"""`python -m trainer_core run|preflight RUN_DIR`: the trainer's command, started once a rank.
+"""`python -m trainer_core run|preflight|export RUN_DIR`: the trainer's command, started once a rank.
 
 Sends the rank's output to its log file first and only then loads the program, which imports torch: five seconds
 in which a failed import would otherwise be lost.
@@ -16,7 +16,7 @@ from trainer_core.contract import RunFolder
 from trainer_core.launch_env import drop_stray_switches, read_launch_env, send_output_to
 
 # Loaded by name, after the output has been redirected.
-PROGRAMS = {"run": "trainer_core.program", "preflight": "trainer_core.preflight"}
+PROGRAMS = {"run": "trainer_core.program", "preflight": "trainer_core.preflight", "export": "trainer_core.export"}
 
 
 def main(argv: list[str] | None = None) -> int:
