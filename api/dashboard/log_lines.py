@@ -23,7 +23,12 @@ LEVELS = {
 }
 _PATTERNS = {level: re.compile(pattern) for level, pattern in LEVELS.items()}
 AT_LEAST = {"error": {"error"}, "warning": {"error", "warning"}}
-MAX_CHUNKS = 200
+# What a text of the level has in it, whatever else: found in a whole chunk a hundred times sooner than line by line.
+_WORDS = {
+    "error": ("ERROR", "CRITICAL", "FATAL", "Traceback", "Error: ", "Exception: "),
+    "warning": ("WARN", "Warning: "),
+}
+MAX_CHUNKS = 400
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,19 @@ def _chunks(session: Session, query: Select[Any], wanted: Wanted) -> Generator[L
 def _lines(chunk: LogChunk, wanted: Wanted) -> Iterator[dict[str, Any]]:
     needle = wanted.search.lower()
     levels = AT_LEAST.get(wanted.level)
+    words = [word for level in levels or () for word in _WORDS[level]]
+    if words and not _has_any(chunk.body, words):
+        return
     for body in chunk.body.split("\n"):
+        if words and not _has_any(body, words):
+            continue
         line = json.loads(body)
         if (needle and needle not in line["text"].lower()) or (wanted.rank is not None and line["rank"] != wanted.rank):
             continue
         level = level_of(line["text"])
         if levels is None or level in levels:
             yield {**line, "level": level}
+
+
+def _has_any(text: str, words: list[str]) -> bool:
+    return any(word in text for word in words)
