@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_core.contract import RunConfig
+from trainer_core.methods_table import METHODS, Method
 
 # A hub id in base_model lets the hub link the two models; a local name would break its page.
 CARD = """---
@@ -15,7 +16,7 @@ CARD = """---
 
 # {name}
 
-{what} of **{model}** by supervised fine-tuning, made by Trainyard.
+{what} of **{model}** by {title}, made by Trainyard.
 
 | | |
 |---|---|
@@ -55,9 +56,18 @@ from transformers import AutoTokenizer
 model = AutoPeftModelForCausalLM.from_pretrained("CHECKPOINT_FOLDER")  # needs the base model: {model}
 tokenizer = AutoTokenizer.from_pretrained("CHECKPOINT_FOLDER")"""
 
-FULL_RECIPE = """from transformers import AutoModelForCausalLM, AutoTokenizer
+# The base model is made with this job's labels first: their number and names stand in the checkpoint's config.json.
+HEADED_ADAPTER_RECIPE = """from peft import PeftModel
+from transformers import AutoConfig, {auto_class}, AutoTokenizer
 
-model = AutoModelForCausalLM.from_pretrained("CHECKPOINT_FOLDER")
+config = AutoConfig.from_pretrained("CHECKPOINT_FOLDER")
+base = {auto_class}.from_pretrained("BASE_MODEL", config=config, ignore_mismatched_sizes=True)  # {model}
+model = PeftModel.from_pretrained(base, "CHECKPOINT_FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("CHECKPOINT_FOLDER")"""
+
+FULL_RECIPE = """from transformers import {auto_class}, AutoTokenizer
+
+model = {auto_class}.from_pretrained("CHECKPOINT_FOLDER")
 tokenizer = AutoTokenizer.from_pretrained("CHECKPOINT_FOLDER")"""
 
 
@@ -71,14 +81,16 @@ def model_card(
     best_step: int | None,
 ) -> str:
     """The text of README.md. `resolved` is the configuration without paths of the machine that trained."""
-    adapter = config.adapter
+    adapter, method = config.adapter, METHODS[config.method]
+    label = "SFT" if config.method == "sft" else config.method
     return CARD.format(
         front_matter=_front_matter(config),
         name=config.job_name,
         what="A LoRA adapter" if adapter else "A full fine-tune",
         model=config.model.name,
         revision=f" @ {config.model.revision}" if config.model.revision else "",
-        method=f"SFT, LoRA r={adapter.r}, alpha={adapter.lora_alpha}" if adapter else "SFT, all weights",
+        method=f"{label}, LoRA r={adapter.r}, alpha={adapter.lora_alpha}" if adapter else f"{label}, all weights",
+        title=method.title,
         train_sha256=config.data.train_sha256 or "not recorded",
         eval_sha256=_eval_data(config),
         n_train_rows=n_train_rows,
@@ -87,15 +99,26 @@ def model_card(
         n_processes=config.parallel.n_processes,
         device=config.device,
         results="\n".join(f"- {name}: {value}" for name, value in sorted(metrics.items())),
-        recipe=(ADAPTER_RECIPE if adapter else FULL_RECIPE).format(model=config.model.name),
+        recipe=_recipe(method, bool(adapter)).format(model=config.model.name, auto_class=method.auto_class),
         config=json.dumps(resolved, indent=2, sort_keys=True, allow_nan=False),
         versions="\n".join(f"- {name} {version}" for name, version in sorted(versions.items())),
     )
 
 
+def _recipe(method: Method, is_adapter: bool) -> str:
+    if not is_adapter:
+        return FULL_RECIPE
+    if method.has_labels:
+        return HEADED_ADAPTER_RECIPE
+    return ADAPTER_RECIPE.replace("AutoPeftModelForCausalLM", method.auto_class.replace("Auto", "AutoPeft"))
+
+
 def _front_matter(config: RunConfig) -> str:
     """YAML by hand: JSON strings are YAML strings, so no name can break out of its line."""
-    lines = ["library_name: " + ("peft" if config.adapter else "transformers"), "pipeline_tag: text-generation"]
+    lines = [
+        "library_name: " + ("peft" if config.adapter else "transformers"),
+        f"pipeline_tag: {METHODS[config.method].pipeline}",
+    ]
     if not config.model.source.startswith("/"):
         lines.append(f"base_model: {json.dumps(config.model.source)}")
     return "\n".join([*lines, "tags:", *(f"- {tag}" for tag in _tags(config))])

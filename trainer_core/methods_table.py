@@ -46,6 +46,11 @@ class Method:
     """The transformers class that loads the trained model."""
 
     @property
+    def has_labels(self) -> bool:
+        """Whether the model has a head made for this job's labels."""
+        return self.kind in ("sequence_classification", "token_classification")
+
+    @property
     def formats(self) -> tuple[TrainFormat, ...]:
         """The dataset formats it trains on, in order of precedence."""
         return METHOD_FORMATS[self.name]

@@ -15,11 +15,14 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.utils import logging as transformers_logging
 
 from trainer_core.beginning import Run
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.faults import Fault
+
+OLD_NAMES = {"LayerNorm.gamma", "LayerNorm.beta"}
 
 
 def pick_dtype(config: RunConfig) -> torch.dtype:
@@ -101,7 +104,17 @@ def _load(run: Run, auto_class: Any, **options: Any) -> Any:
         )
     except (OSError, ValueError, KeyError) as error:
         raise _unavailable(run, f"{source}: {str(error).splitlines()[0][:400]}") from error
-    return loaded if isinstance(loaded, tuple) else (loaded, {})
+    model, info = loaded if isinstance(loaded, tuple) else (loaded, {})
+    _forget_old_names(model)
+    return model, info
+
+
+def _forget_old_names(model: PreTrainedModel) -> None:
+    """Under ZeRO-3 transformers 5.24 remembers every renaming it knows, whether the files needed it or not, and saves
+    LayerNorm.weight as LayerNorm.gamma; elsewhere it remembers those that the files needed."""
+    if is_deepspeed_zero3_enabled() and getattr(model, "_weight_conversions", None):
+        kept = [one for one in model._weight_conversions if not OLD_NAMES & set(one.source_patterns)]
+        model._weight_conversions = kept or None
 
 
 def _unavailable(run: Run, what: str) -> Fault:

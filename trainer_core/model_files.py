@@ -7,11 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from transformers import PreTrainedConfig
+from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from trainer_core.contract import CauseCode, ModelSource
 from trainer_core.faults import Fault
+from trainer_core.methods_table import ModelKind
 
+# Positions relative to each other have no end: T5's n_positions is the length it was trained on.
+RELATIVE_KEY = "relative_attention_num_buckets"
+# Their first positions belong to padding: of 514 rows 512 can be used.
+PADDED_POSITIONS = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm"})
 LENGTH_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 ROPE_KEYS = ("rope_theta", "rope_parameters", "rope_scaling", "rotary_dim", "rotary_pct")
 
@@ -52,6 +57,20 @@ def count_stored_parameters(source: ModelSource) -> int | None:
     return total
 
 
+def check_kind(kind: ModelKind, name: str, config: dict[str, Any]) -> None:
+    """Raises Fault(CONFIG_INVALID) where the method needs an encoder-decoder and this is none, or the other way."""
+    model_type = config["model_type"]
+    is_pair = config.get("is_encoder_decoder")
+    if is_pair is None:
+        is_pair = model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type]().is_encoder_decoder
+    if kind == "seq2seq" and not is_pair:
+        message = f"The model {name} ({model_type}) is no encoder-decoder, and seq2seq trains one."
+        raise Fault(CauseCode.CONFIG_INVALID, message, hint="Choose T5, BART, Marian or the like.", param="model")
+    if kind == "causal" and is_pair:
+        message = f"The model {name} ({model_type}) is an encoder-decoder, and the method trains causal models."
+        raise Fault(CauseCode.CONFIG_INVALID, message, hint="Use the method seq2seq.", param="method")
+
+
 def check_fit(config: dict[str, Any], n_tokens: int, longest: int) -> list[str]:
     """Notes on how tokenizer and rows fit the model. Raises Fault(CONFIG_INVALID) where training would fail on it.
 
@@ -67,7 +86,9 @@ def check_fit(config: dict[str, Any], n_tokens: int, longest: int) -> list[str]:
             param="model",
         )
     limit = next((text_config[key] for key in LENGTH_KEYS if text_config.get(key)), None)
-    if limit is None or longest <= limit:
+    if limit is not None and text_config.get("model_type") in PADDED_POSITIONS:
+        limit -= (text_config.get("pad_token_id") or 1) + 1
+    if limit is None or longest <= limit or RELATIVE_KEY in text_config:
         return []
     if not any(key in text_config for key in ROPE_KEYS):
         raise Fault(

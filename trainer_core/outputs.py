@@ -27,12 +27,13 @@ def write_results(
 
 
 def plot_losses(folder: RunFolder, events: EventWriter) -> None:
-    """training_loss.png, drawn by a process of its own: matplotlib takes a second to import and a plot may fail."""
+    """training_loss.png, and confusion_matrix.png for a classifier, drawn by a process of its own: matplotlib takes a
+    second to import and a plot may fail."""
     command = [sys.executable, "-m", "trainer_core.plots", str(folder.output)]
     try:
         subprocess.run(command, check=True, timeout=PLOT_PATIENCE_S, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.SubprocessError) as error:
-        events.note(f"training_loss.png could not be drawn: {error}", level="warning")
+        events.note(f"The pictures could not be drawn: {error}", level="warning")
 
 
 def write_card(folder: RunFolder, card: str) -> None:

@@ -20,6 +20,10 @@ from trainer_core.faults import Fault
 KNOWN_PADS = ("<pad>", "[PAD]", "<PAD>", "<|pad|>", "<|padding|>", "<|finetune_right_pad_id|>", "<｜▁pad▁｜>")
 # ... and tokens they reserve for whoever needs one.
 RESERVED = re.compile(r"reserved|unused|placeholder|dummy", re.IGNORECASE)
+WITHOUT_OFFSETS = ("seq2seq", "classification")
+"""Methods that never ask which text a token covers: a slow tokenizer (Marian's is one) will do."""
+WITHOUT_EOS = ("classification", "token_classification")
+"""Methods that write nothing, and need no end of it."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,11 @@ class LoadedTokenizer:
         return sorted({*(token.content for token in added if token.special), *named}, key=len, reverse=True)
 
 
-def load_tokenizer(source: ModelSource) -> LoadedTokenizer:
+def load_tokenizer(source: ModelSource, method: str = "sft") -> LoadedTokenizer:
     """Raises Fault(MODEL_UNAVAILABLE) where there is no folder, no tokenizer in it, or one without token offsets."""
-    tokenizer = _load(source)
-    if not tokenizer.is_fast:
+    # Words that come one by one must look to a byte-level vocabulary as they do inside a sentence.
+    tokenizer = _load(source, **({"add_prefix_space": True} if method == "token_classification" else {}))
+    if not tokenizer.is_fast and method not in WITHOUT_OFFSETS:
         raise Fault(
             CauseCode.MODEL_UNAVAILABLE,
             f"The tokenizer of {source.name} ({type(tokenizer).__name__}) cannot tell which text a token covers.",
@@ -55,12 +60,12 @@ def load_tokenizer(source: ModelSource) -> LoadedTokenizer:
         )
     pad_id, pad_rule = _settle_pad(tokenizer)
     notes = [pad_rule]
-    if tokenizer.eos_token_id is None:
+    if tokenizer.eos_token_id is None and method not in WITHOUT_EOS:
         notes.append("The tokenizer names no eos token: nothing closes a text but what the chat template writes.")
     return LoadedTokenizer(tokenizer=tokenizer, pad_id=pad_id, pad_rule=pad_rule, notes=notes)
 
 
-def _load(source: ModelSource) -> Any:
+def _load(source: ModelSource, **options: Any) -> Any:
     if Path(source.source).is_absolute() and not Path(source.source).is_dir():
         raise Fault(
             CauseCode.MODEL_UNAVAILABLE,
@@ -74,6 +79,7 @@ def _load(source: ModelSource) -> Any:
             revision=source.revision,
             trust_remote_code=source.trust_remote_code,
             local_files_only=Path(source.source).is_absolute(),
+            **options,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         # transformers has no error of its own for this: what is missing or broken decides which of these it is.

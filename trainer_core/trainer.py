@@ -5,7 +5,7 @@ Every override names the reason the Trainer's own behaviour does not do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from trainer_core.events import figures, finite_or_word
 from trainer_core.faults import Fault
 from trainer_core.manifests import curve_digest
 from trainer_core.meters import Meters
+from trainer_core.methods_table import METHODS
 from trainer_core.progress_log import TRAINER_LOG, ProgressLog
 from trainer_core.weights import expected_names
 
@@ -35,7 +36,7 @@ class RunTrainerMixin(Trainer):
 
     control: TrainerControl
 
-    def __init__(self, *, run: Run, judge: Judge, **trainer_arguments: Any) -> None:
+    def __init__(self, *, run: Run, judge: Judge, notes: Sequence[str] = (), **trainer_arguments: Any) -> None:
         self.run = run
         self.run_config = run.config
         self.ranks = run.ranks
@@ -43,7 +44,7 @@ class RunTrainerMixin(Trainer):
         self.events = run.events
         self.store = CheckpointStore(run.config, run.folder, run.events)
         self.judge = judge
-        self.notes: list[str] = []
+        self.notes = list(notes)
         """For the plan's report: what people should know of the model as it was set up."""
         self.before_loading: Callable[[int], None] | None = None
         self.on_ready: Callable[[int], None] | None = None
@@ -156,6 +157,8 @@ class RunTrainerMixin(Trainer):
         try:
             self.require_room()
             super()._save_checkpoint(model, trial)
+            if self.ranks.is_main and self.run_config.adapter is not None:
+                self._save_labels()
             self.ranks.wait_for_all()
             if self.ranks.is_main:
                 self.store.complete(self._manifest(), self._expected)
@@ -165,6 +168,13 @@ class RunTrainerMixin(Trainer):
                 self.store.clear_half_saved()
             raise
         self.events.phase(Phase.TRAINING)
+
+    def _save_labels(self) -> None:
+        """Beside an adapter lies no model config, yet a head has as many outputs as there are labels, and their names
+        stand there alone."""
+        if METHODS[self.run_config.method].has_labels:
+            step = self.state.global_step
+            self.model.config.save_pretrained(str(self.store.saving_root(step) / f"checkpoint-{step}"))
 
     def require_room(self, needed_bytes: int = 0) -> None:
         """Collective: raises the same Fault(disk_full) on every rank when rank 0 finds no room for a checkpoint."""

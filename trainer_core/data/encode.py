@@ -74,6 +74,7 @@ class Encoder:
     def __init__(self, loaded: LoadedTokenizer, data: DataSource) -> None:
         self._loaded = loaded
         self._data = data
+        self._notes: dict[str, None] = {}
         self._max_length = data.max_length
         has_template = bool(loaded.tokenizer.chat_template)
         is_rows_of_two = data.format in ("prompt_completion", "instruction")
@@ -97,11 +98,11 @@ class Encoder:
         self._renderer = ChatRenderer(loaded) if has_template else None
 
     def notes(self) -> list[str]:
-        """How plain rows are rendered, for the report."""
+        """How plain rows are rendered, and what the template did with some row."""
         if self._data.format in ("messages", "text"):
-            return []
+            return list(self._notes)
         rule = "as a conversation" if self._is_chat else "joined as they are"
-        return [f"Rows are rendered {rule} (dataset.render is {self._data.render})."]
+        return [f"Rows are rendered {rule} (dataset.render is {self._data.render}).", *self._notes]
 
     def settle(
         self, train: list[Encoded], held_out: list[Encoded] | None
@@ -141,6 +142,7 @@ class Encoder:
         chats = iter(self._tokenise([draft.text for draft in drafts if draft.is_chat], adds_special=False))
         plains = iter(self._tokenise([draft.text for draft in drafts if not draft.is_chat], adds_special=True))
         for draft in drafts:
+            self._notes |= dict.fromkeys(draft.notes)
             if draft.is_chat:
                 ids, offsets = next(chats)
                 labels = _labels(ids, offsets, draft.spans)

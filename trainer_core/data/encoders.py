@@ -7,6 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 from trainer_core.contract import RunConfig
 from trainer_core.data.encode import Encoder
+from trainer_core.data.encode_labels import LabelEncoder
+from trainer_core.data.encode_pairs import PairEncoder
+from trainer_core.data.encode_tags import TagEncoder
 from trainer_core.tokenizer import LoadedTokenizer
 
 
@@ -61,4 +64,7 @@ def encoder_for(config: RunConfig, loaded: LoadedTokenizer) -> RowEncoder[Any]:
 
 ENCODERS: dict[str, Callable[[RunConfig, LoadedTokenizer], RowEncoder[Any]]] = {
     "sft": lambda config, loaded: Encoder(loaded, config.data),
+    "seq2seq": lambda config, loaded: PairEncoder(loaded, config),
+    "classification": lambda config, loaded: LabelEncoder(loaded, config),
+    "token_classification": lambda config, loaded: TagEncoder(loaded, config),
 }

@@ -112,20 +112,18 @@ def prepare_rows(config: RunConfig, loaded: LoadedTokenizer, encoder: RowEncoder
 def _encode_file(path: Path, param: str, encoder: RowEncoder[R], data: DataSource) -> _File[R]:
     file: _File[R] = _File()
     problems = Problems()
-    notes: dict[str, None] = {}
     for batch in _batches(_rows(path, param)):
         lines, drafts = _drafts(batch, encoder, data, problems)
         file.n_rows += len(batch)
         if problems.n:
             continue  # the file is refused below; go on only to find the other rows at fault
-        for line, draft, sequences in zip(lines, drafts, encoder.encode(drafts), strict=True):
-            notes |= dict.fromkeys(draft.notes)
+        for line, sequences in zip(lines, encoder.encode(drafts), strict=True):
             _count(file, line, sequences)
     if problems.n:
         raise _rows_at_fault(problems, param)
     if not file.rows:
         raise _nothing_to_learn(file, param, data)
-    file.notes = [*notes, *_file_notes(file, param, data)]
+    file.notes = _file_notes(file, param, data)
     return file
 
 
