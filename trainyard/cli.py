@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainyard import screen
-from trainyard.commands import datasets, estimates, job_life, jobs, models, nodes, server, simulate
+from trainyard.commands import datasets, estimates, exports, job_life, jobs, models, nodes, server, simulate
 from trainyard.commands.connection import chosen
 from trainyard.errors import ClientError
 
@@ -17,6 +17,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help="Fi
 app.add_typer(server.app)
 app.add_typer(jobs.app)
 app.add_typer(estimates.app)
+app.add_typer(exports.app)
 app.add_typer(job_life.app)
 app.add_typer(datasets.app, name="datasets")
 app.add_typer(models.app, name="models")

@@ -192,6 +192,36 @@ class Client:
         steps = ", ".join(str(checkpoint["step"]) for checkpoint in listed) or "none"
         raise ApiError(404, "not_found", f"job {job_id} has no checkpoint {which!r}; its steps are: {steps}")
 
+    # Exports
+
+    def export(self, job_id: str, kind: str, checkpoint: str | int = "best", **options: Any) -> Json:
+        """Asks for weights of a checkpoint: adapter, merged, fp32 or full; `options`: dtype, max_shard_size."""
+        body = {"kind": kind, "checkpoint": checkpoint, **options}
+        return self._call("POST", f"/jobs/{_segment(job_id)}/exports", json=body)
+
+    def exports(self, job_id: str) -> list[Json]:
+        return list(self._pages(f"/jobs/{_segment(job_id)}/exports"))
+
+    def cancel_export(self, job_id: str, export_id: str) -> Json:
+        return self._call("POST", f"/jobs/{_segment(job_id)}/exports/{_segment(export_id)}/cancel")
+
+    def delete_export(self, job_id: str, export_id: str) -> None:
+        self._call("DELETE", f"/jobs/{_segment(job_id)}/exports/{_segment(export_id)}")
+
+    def wait_export(self, job_id: str, export_id: str, *, every_s: float = 1.0) -> Json:
+        """The export once it has ended, well or not. A service that goes away meanwhile is waited for."""
+        path = f"/jobs/{_segment(job_id)}/exports/{_segment(export_id)}"
+        while (export := patiently(lambda: self._call("GET", path), PATIENCE_S))["state"] in ("queued", "running"):
+            time.sleep(every_s)
+        return export
+
+    def download_export(
+        self, export: Json, target: Path | str, *, on_bytes: Callable[[int], None] = lambda _: None
+    ) -> Path:
+        """The files of a finished export into the folder `target`; resumes and checks every digest."""
+        base = f"/jobs/{_segment(export['job_id'])}/exports/{_segment(export['id'])}/files"
+        return download_files(self._http, base, export["files"], Path(target), on_bytes)
+
     def health(self) -> Json:
         return self._call("GET", "/health/ready")
 

@@ -76,7 +76,9 @@ def _rows(storage: Storage, rows: ResolvedRows, folder: RunFolder) -> Path:
 
 def _resume(storage: Storage, folder: RunFolder, own: Sequence[Stored], start: Stored | None) -> ResumePoint | None:
     whole = [
-        stored for stored in sorted(own, key=lambda stored: stored.step) if _lay(storage, stored, folder.checkpoints)
+        stored
+        for stored in sorted(own, key=lambda stored: stored.step)
+        if lay_checkpoint(storage, stored, folder.checkpoints)
     ]
     if whole:
         return _point(folder.checkpoints, whole[-1])
@@ -84,7 +86,7 @@ def _resume(storage: Storage, folder: RunFolder, own: Sequence[Stored], start: S
         return None
     # Not among the run's own: the trainer sets aside what another job saved.
     place = folder.root / "start"
-    if not _lay(storage, start, place):
+    if not lay_checkpoint(storage, start, place):
         message = f"The checkpoint of step {start.step} that the job starts from is not whole in storage."
         raise CannotStart(Cause(code=CauseCode.CHECKPOINT_INVALID, message=message, param="continue_from"))
     return _point(place, start)
@@ -96,7 +98,7 @@ def _point(place: Path, stored: Stored) -> ResumePoint:
     )
 
 
-def _lay(storage: Storage, stored: Stored, place: Path) -> bool:
+def lay_checkpoint(storage: Storage, stored: Stored, place: Path) -> bool:
     """Bring a checkpoint to `place`, under its name only when it is whole. False: it is not whole in storage."""
     target, coming = place / f"checkpoint-{stored.step}", place / f".coming-{stored.step}"
     shutil.rmtree(coming, ignore_errors=True)

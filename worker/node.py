@@ -23,6 +23,7 @@ from api.core.settings import Settings
 from api.core.storage import make_storage
 from worker.agent import Agent
 from worker.detach import environ_of
+from worker.exports import ExportRunner
 from worker.patience import Pace
 from worker.preflight import Preflighter
 from worker.webhooks import WebhookSender
@@ -39,8 +40,11 @@ MAX_PREFLIGHTS = 2
 class Node:
     """The work of a node, as the loops and the Celery tasks call it. Everything may be called twice at once."""
 
-    def __init__(self, db: Database, settings: Settings, agent: Agent, preflighter: Preflighter) -> None:
+    def __init__(
+        self, db: Database, settings: Settings, agent: Agent, preflighter: Preflighter, export_runner: ExportRunner
+    ) -> None:
         self.agent = agent
+        self.export_runner = export_runner
         self.webhooks = WebhookSender(db, settings)
         self._db = db
         self._settings = settings
@@ -118,7 +122,13 @@ class CeleryChild:
 
 def make_node(settings: Settings) -> Node:
     db, storage = Database(settings.database), make_storage(settings)
-    return Node(db, settings, Agent(db, storage, settings), Preflighter(db, storage, settings))
+    return Node(
+        db,
+        settings,
+        Agent(db, storage, settings),
+        Preflighter(db, storage, settings),
+        ExportRunner(db, storage, settings),
+    )
 
 
 def main(options: argparse.Namespace, settings: Settings) -> int:
@@ -138,6 +148,8 @@ def serve(command: str, node: Node, settings: Settings, celery_argv: Sequence[st
     if command in ("run", "agent"):
         loops.add("beat", node.agent.beat, settings.beat_every_s)
         loops.add("agent", node.agent.look, settings.look_every_s)
+        # One at a time: an export may hold a whole model in memory.
+        loops.add("exports", node.export_runner.run_one, settings.look_every_s)
     if command in ("run", "scheduler"):
         loops.add("scheduler", node.schedule, settings.look_every_s)
         loops.add("webhooks", node.webhooks.look, settings.look_every_s)

@@ -15,7 +15,8 @@ TRAINING_LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed", "peft"
 # What the service may import of the trainer: the contract, and modules that need no training library.
 TORCH_FREE = ("trainer_core.contract", "trainer_core.problems", "trainer_core.numbers", "trainer_core.arguments",
               "trainer_core.arguments_table", "trainer_core.method_options", "trainer_core.methods_table",
-              "trainer_core.steps", "trainer_core.zero", "trainer_core.memory", "trainer_core.strategies",
+              "trainer_core.steps", "trainer_core.zero", "trainer_core.memory",
+              "trainer_core.strategies", "trainer_core.export_order",
               "trainer_core.data.rows",
               "trainer_core.data.formats", "trainer_core.data.report", "trainer_core.data.problems")  # fmt: skip
 

@@ -130,9 +130,16 @@ def make_job(database: Database, state: State = State.SUCCEEDED, name: str = "..
 
 
 def make_checkpoint(
-    database: Database, storage: Storage, job_id: str, step: int, files: dict[str, bytes], *, attempt: int = 1
+    database: Database,
+    storage: Storage,
+    job_id: str,
+    step: int,
+    files: dict[str, bytes],
+    *,
+    attempt: int = 1,
+    **facts: Any,
 ) -> Manifest:
-    """A checkpoint of these files, stored and listed as the worker does it."""
+    """A checkpoint of these files, stored and listed as the worker does it; `facts` go into its manifest."""
     assert isinstance(storage, LocalStorage)
     listed = [
         ManifestFile(path=path, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -147,6 +154,7 @@ def make_checkpoint(
         total_steps=100,
         files=listed,
         metrics={"loss": 0.5, "eval_loss": "NaN"},
+        **facts,
     )
     text = manifest.model_dump_json().encode()
     prefix = f"jobs/{job_id}/checkpoints/{step}/attempt-{attempt}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from api.core import nodes
+from api.core import exports, nodes
 from api.core.auth import add_key
 from api.core.db import Database
 from api.core.moves import NewEvent, move
@@ -27,16 +28,17 @@ from api.core.nodes import DeviceFact
 from api.core.settings import Settings
 from api.core.states import State
 from api.core.storage import make_storage
-from tests.api.files.conftest import make_artifact, make_checkpoint, set_best
+from tests.api.files.conftest import make_artifact, make_checkpoint, put, set_best
 from tests.api.http.conftest import KEY
 from tests.api.http.feeds import log, measure
 from tests.conftest import REPOSITORY
 from tests.tiny import make_tiny
+from trainer_core.contract import ManifestFile
 
 PAGE = REPOSITORY / "docs" / "api.md"
 BLOCK = re.compile(r"^```(\w+)( setup)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REQUEST = re.compile(r"\$API(/[^\s\"?]*)")
-IDS = {"ds_": "DATASET", "job_": "JOB", "whk_": "WEBHOOK", "whd_": "DELIVERY"}
+IDS = {"ds_": "DATASET", "job_": "JOB", "whk_": "WEBHOOK", "whd_": "DELIVERY", "exp_": "EXPORT"}
 
 
 @dataclass
@@ -98,6 +100,8 @@ def test_every_example_runs_and_answers_as_shown(service: tuple[str, Database, S
                 variables[name] = answer["id"]
                 if name == "JOB":
                     leave_results(database, settings, answer["id"])
+                if name == "EXPORT":
+                    finish_export(database, settings)
         if example.expected is not None:
             compare(example.expected, answer, example.script)
 
@@ -123,9 +127,22 @@ def leave_results(database: Database, settings: Settings, job_id: str) -> None:
     storage = make_storage(settings)
     measure(database, job_id, {"loss": 2.5}, {"loss": 2.0, "eval_loss": 2.2})
     log(database, job_id, "loading", "training")
-    make_checkpoint(database, storage, job_id, 10, {"adapter_config.json": b'{"r":8}'})
+    make_checkpoint(database, storage, job_id, 10, {"adapter_config.json": b'{"r":8}'}, adapter="lora")
     set_best(database, job_id, 10)
     make_artifact(database, storage, job_id, "all_results.json", b"{}")
+
+
+def finish_export(database: Database, settings: Settings) -> None:
+    """The export that waits, as its worker leaves it."""
+    storage = make_storage(settings)
+    with database.session() as session:
+        row = exports.claim(session, "worker", 60.0)
+        assert row is not None
+        prefix = f"{exports.prefix_of(row)}/try-1"
+        put(storage, f"{prefix}/config.json", b"{}")
+        file = ManifestFile(path="config.json", size_bytes=2, sha256=hashlib.sha256(b"{}").hexdigest())
+        proof = {"merged": {"difference": 1e-7, "allowed": 1e-5}}
+        assert exports.succeed(session, row, "worker", [file], proof, prefix)
 
 
 def compare(shown: Any, answered: Any, where: str) -> None:
