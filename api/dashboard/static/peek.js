@@ -36,8 +36,9 @@ export function peekAt(place, columns, facts, onChange) {
     const fields = [...new Set((facts.formats[method] ?? []).flatMap((format) => facts.fields[format].all))];
     const list = node("div", "", "fields");
     for (const name of fields) {
-      const label = node("label", `${name} `);
-      const choice = document.createElement("select");
+      const field = node("div", "", "field");
+      const label = Object.assign(node("label", name), { htmlFor: `column-${name}` });
+      const choice = Object.assign(document.createElement("select"), { id: `column-${name}` });
       choice.add(new Option(name in dataset.columns ? `${name} (its own)` : "none", ""));
       for (const column of Object.keys(dataset.columns)) choice.add(new Option(column, column));
       choice.value = columnsOf(columns.value)[name] ?? "";
@@ -46,8 +47,8 @@ export function peekAt(place, columns, facts, onChange) {
         columns.value = Object.entries(all).filter(([, column]) => column).map((pair) => pair.join("=")).join(", ");
         onChange();
       });
-      label.append(choice);
-      list.append(label);
+      field.append(label, choice);
+      list.append(field);
     }
     box.append(list);
     return box;
