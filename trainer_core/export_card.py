@@ -111,18 +111,18 @@ def holds_adapter(order: ExportOrder, manifest: Manifest) -> bool:
 
 
 def _recipe(order: ExportOrder, manifest: Manifest) -> str:
-    name = METHODS[order.config.method].auto_class
-    lines = [f"from transformers import {name}, AutoTokenizer", ""]
-    if holds_adapter(order, manifest):
-        lines = [
-            "from peft import PeftModel",
-            *lines,
-            f'base = {name}.from_pretrained("BASE_MODEL")  # {order.config.model.name}',
-        ]
-        lines.append('model = PeftModel.from_pretrained(base, "THIS_FOLDER")')
-    else:
-        lines.append(f'model = {name}.from_pretrained("THIS_FOLDER")')
-    return "\n".join([*lines, 'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")'])
+    method, last = METHODS[order.config.method], 'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")'
+    name = method.auto_class
+    if not holds_adapter(order, manifest):
+        model = f'model = {name}.from_pretrained("THIS_FOLDER")'
+        return "\n".join([f"from transformers import {name}, AutoTokenizer", "", model, last])
+    lines = ["from peft import PeftModel", f"from transformers import AutoConfig, {name}, AutoTokenizer", ""]
+    options = ""
+    if method.has_labels:
+        lines.append('config = AutoConfig.from_pretrained("THIS_FOLDER")')
+        options = ", config=config, ignore_mismatched_sizes=True"
+    lines.append(f'base = {name}.from_pretrained("BASE_MODEL"{options})  # {order.config.model.name}')
+    return "\n".join([*lines, 'model = PeftModel.from_pretrained(base, "THIS_FOLDER")', last])
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Exporter:
     def __init__(self, order: ExportOrder, manifest: Manifest, output: Path, events: EventWriter) -> None:
         method = METHODS[order.config.method]
         self.prover = Prover(load_tokenizer(order, str(output)), is_seq2seq=method.kind == "seq2seq")
+        self._has_labels = method.has_labels
         self._auto_class = getattr(transformers, method.auto_class)
         self._order = order
         self._is_adapter = holds_adapter(order, manifest)
@@ -75,6 +77,8 @@ class Exporter:
         rounded = {name: tensor.to(self._dtype).contiguous() for name, tensor in weights.items()}
         save_file(rounded, self._output / ADAPTER_WEIGHTS, metadata={"format": "pt"})
         (self._output / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+        if self._has_labels:  # the names of the labels, which the base model does not know
+            shutil.copyfile(checkpoint / "config.json", self._output / "config.json")
         # Without the gathered file there is nothing to compare with but the shards themselves.
         source = checkpoint if is_saved else self._output
         reference = self.prover.logits(PeftModel.from_pretrained(self._base(), source))
@@ -152,9 +156,14 @@ class Exporter:
         return {name: tensor.contiguous() for name, tensor in state.items()}
 
     def _base(self) -> Any:
-        return self._load(self._order.config.model.source)
+        """The base model; where it has a head for the run's labels, with one of the checkpoint's size to be filled."""
+        if not self._has_labels:
+            return self._load(self._order.config.model.source)
+        config = AutoConfig.from_pretrained(self._order.checkpoint, local_files_only=True)
+        torch.manual_seed(self._order.config.seed)  # what the adapter does not fill is the same every time
+        return self._load(self._order.config.model.source, config=config, ignore_mismatched_sizes=True)
 
-    def _load(self, source: str) -> Any:
+    def _load(self, source: str, **options: Any) -> Any:
         model = self._order.config.model
         is_base = source == model.source
         try:
@@ -165,6 +174,7 @@ class Exporter:
                 use_safetensors=True,
                 local_files_only=Path(source).is_absolute(),
                 trust_remote_code=model.trust_remote_code,
+                **options,
             )
         except (OSError, ValueError, KeyError) as error:
             code = CauseCode.MODEL_UNAVAILABLE if is_base else CauseCode.CHECKPOINT_INVALID

@@ -12,8 +12,15 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
+from tests.tiny_seq2seq import make_tiny_bert, make_tiny_t5
 from tests.trainer_core.runs import Outcome, Workshop, resume_from
 from trainer_core import export as export_module
 from trainer_core.contract import MANIFEST_NAME, Manifest, RunConfig, RunFolder
@@ -214,3 +221,37 @@ def test_a_difference_is_a_fault_with_both_numbers(tiny_model: Path) -> None:
         prover.compare("other", before, prover.logits(model), 1e-4)
     with pytest.raises(Fault, match="NaN"):
         prover.compare("other", before, [tensor * float("nan") for tensor in before], 1.0)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "merged"])
+def test_a_classifier_keeps_its_labels(workshop: Workshop, tmp_path: Path, kind: str) -> None:
+    rows = workshop.root / f"labels-{kind}.jsonl"
+    rows.write_text("".join(json.dumps({"text": f"row {i}", "label": "ab"[i % 2]}) + "\n" for i in range(24)))
+    outcome = workshop.run(
+        f"labels-{kind}",
+        method="classification",
+        model={"name": "bert", "source": str(make_tiny_bert(tmp_path / "bert"))},
+        data={"format": "classification", "train": str(rows), "eval_fraction": 0.34},
+        adapter={"r": 4, "target_modules": ["query", "value"]},
+    )
+    output = succeeded(export(tmp_path, outcome, kind))
+    config = AutoConfig.from_pretrained(output)
+    assert config.id2label == {0: "a", 1: "b"}
+    if kind == "merged":
+        model = AutoModelForSequenceClassification.from_pretrained(output)
+        assert tuple(model(input_ids=IDS).logits.shape) == (1, 2)
+
+
+def test_an_encoder_decoder_is_merged(workshop: Workshop, tmp_path: Path) -> None:
+    rows = workshop.root / "pairs.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"say {i}", "completion": str(i)}) + "\n" for i in range(24)))
+    outcome = workshop.run(
+        "pairs",
+        method="seq2seq",
+        model={"name": "t5", "source": str(make_tiny_t5(tmp_path / "t5"))},
+        data={"format": "prompt_completion", "train": str(rows)},
+        adapter={"r": 4, "target_modules": ["q", "v"]},
+    )
+    output = succeeded(export(tmp_path, outcome, "merged"))
+    model = AutoModelForSeq2SeqLM.from_pretrained(output)
+    assert torch.isfinite(model(input_ids=IDS, decoder_input_ids=IDS).logits).all()
