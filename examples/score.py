@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ def main() -> None:
     options = parser.parse_args()
 
     logging.set_verbosity_error()
+    # PEFT reads a name that transformers is about to drop.
+    warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
     rows = [json.loads(line)["messages"] for line in options.rows.read_text(encoding="utf-8").splitlines() if line]
     tokenizer = AutoTokenizer.from_pretrained(options.adapter or options.model)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype="float32")

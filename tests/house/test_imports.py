@@ -17,7 +17,7 @@ TORCH_FREE = ("trainer_core.contract", "trainer_core.problems", "trainer_core.nu
               "trainer_core.arguments_table", "trainer_core.method_options", "trainer_core.methods_table",
               "trainer_core.steps", "trainer_core.zero", "trainer_core.memory",
               "trainer_core.strategies", "trainer_core.export_order",
-              "trainer_core.data.rows",
+              "trainer_core.data.rows", "trainer_core.data.fields", "trainer_core.data.mapping",
               "trainer_core.data.formats", "trainer_core.data.report", "trainer_core.data.problems")  # fmt: skip
 
 
