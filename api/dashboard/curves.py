@@ -78,6 +78,7 @@ class Curves:
     n: int = 0
     attempt: int = 0
     lines: dict[str, Line] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
     lock: Lock = field(default_factory=Lock)
 
     def read(self, session: Session, job_id: str) -> None:
@@ -88,15 +89,19 @@ class Curves:
                 self.n, self.attempt, self.lines = 0, newest, {}
                 continue
             self.attempt = max(self.attempt, newest)
-            for row in page:
-                self._take(row.step, round(row.at.timestamp() * 1000), json.loads(row.values))
+            figures = json.loads(f"[{','.join(row.values for row in page)}]")  # one call is half the time of one a row
+            for row, values in zip(page, figures, strict=True):
+                self._take(row.step, round(row.at.timestamp() * 1000), values)
             self.n = page[-1].n
 
     def _take(self, step: int, at: int, values: dict[str, float | str]) -> None:
         for name, value in values.items():
             line = self.lines.get(name)
             if line is None:
+                if name in self.left_out:
+                    continue
                 if len(self.lines) >= MAX_NAMES or NOT_DRAWN.search(name):
+                    self.left_out.add(name)
                     continue
                 line = self.lines[name] = Line()
             line.add((step, at, None if isinstance(value, str) else value))
