@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from trainer_core.frozen import Frozen
-from trainer_core.numbers import PositiveNumber, PositiveWholeNumber
+from trainer_core.numbers import Number, PositiveNumber, PositiveWholeNumber
 
 LabelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
@@ -65,13 +65,41 @@ class TokenClassificationOptions(Frozen):
     )
 
 
-AnyOptions = SftOptions | Seq2SeqOptions | ClassificationOptions | TokenClassificationOptions
-MethodName = Literal["sft", "seq2seq", "classification", "token_classification"]
+class PreferenceOptions(Frozen):
+    """A causal model learns to prefer one of two replies to the same prompt."""
+
+    loss: Literal["sigmoid", "hinge", "ipo", "robust", "apo_zero", "orpo"] = Field(
+        default="sigmoid",
+        description="sigmoid is DPO; robust is DPO for labels of which some are wrong; orpo needs no reference model.",
+    )
+    beta: PositiveNumber = Field(
+        default=0.1, description="How strongly the trained model is held to the reference; in orpo the odds' weight."
+    )
+    label_smoothing: Annotated[
+        Annotated[Number, Field(ge=0, lt=0.5)], Field(description="robust alone: the share of pairs that are swapped.")
+    ] = 0.0
+
+    @field_validator("label_smoothing")
+    @classmethod
+    def _is_used(cls, share: float, info: ValidationInfo) -> float:
+        if share and info.data.get("loss", "robust") != "robust":
+            raise ValueError(f"the loss {info.data['loss']} does not use it; choose the loss robust, or leave it out")
+        return share
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether replies are compared with the model as it was before training."""
+        return self.loss != "orpo"
+
+
+AnyOptions = SftOptions | Seq2SeqOptions | ClassificationOptions | TokenClassificationOptions | PreferenceOptions
+MethodName = Literal["sft", "seq2seq", "classification", "token_classification", "preference"]
 OPTIONS: dict[MethodName, type[AnyOptions]] = {
     "sft": SftOptions,
     "seq2seq": Seq2SeqOptions,
     "classification": ClassificationOptions,
     "token_classification": TokenClassificationOptions,
+    "preference": PreferenceOptions,
 }
 
 _Block = TypeVar("_Block")
@@ -87,6 +115,7 @@ class MethodBlocks(Frozen):
     token_classification: TokenClassificationOptions | None = Field(
         default=None, description="Options of token classification."
     )
+    preference: PreferenceOptions | None = Field(default=None, description="Options of preference training.")
 
     @field_validator(*OPTIONS)
     @classmethod

@@ -25,6 +25,10 @@ GENERATED: Directions = {
 }  # fmt: skip
 TAGS: Directions = {"eval_accuracy": True}
 ENTITIES: Directions = {"eval_precision": True, "eval_recall": True, "eval_f1": True}
+REWARDS: Directions = {
+    "eval_rewards/margins": True, "eval_rewards/accuracies": True, "eval_rewards/chosen": True,
+    "eval_rewards/rejected": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ _METHODS = (
         "token_classification", "token_classification", LOSS | TAGS | ENTITIES, title="training as a tagger",
         pipeline="token-classification", auto_class="AutoModelForTokenClassification",
     ),
+    Method("preference", "causal", LOSS | REWARDS, needs_template=True, title="training on preferences"),
 )  # fmt: skip
 METHODS: dict[MethodName, Method] = {method.name: method for method in _METHODS}
 

@@ -9,6 +9,7 @@ from trainer_core.contract import RunConfig
 from trainer_core.data.encode import Encoder
 from trainer_core.data.encode_labels import LabelEncoder
 from trainer_core.data.encode_pairs import PairEncoder
+from trainer_core.data.encode_preferences import PreferenceEncoder
 from trainer_core.data.encode_tags import TagEncoder
 from trainer_core.tokenizer import LoadedTokenizer
 
@@ -67,4 +68,5 @@ ENCODERS: dict[str, Callable[[RunConfig, LoadedTokenizer], RowEncoder[Any]]] = {
     "seq2seq": lambda config, loaded: PairEncoder(loaded, config),
     "classification": lambda config, loaded: LabelEncoder(loaded, config),
     "token_classification": lambda config, loaded: TagEncoder(loaded, config),
+    "preference": lambda config, loaded: PreferenceEncoder(loaded, config),
 }

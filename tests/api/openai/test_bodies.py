@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from api.core.errors import Invalid
 from api.openai import bodies
 from api.openai.bodies import CreateJob, as_spec
+from trainer_core.method_options import PreferenceOptions
 
 STRING_CHECK = {"type": "string_check", "name": "n", "input": "{{item.a}}", "operation": "eq", "reference": "r"}
 MULTI = {"type": "multi", "name": "m", "graders": {"a": STRING_CHECK}, "calculate_output": "a"}
@@ -34,6 +35,14 @@ def test_dpo_is_preference_with_the_sigmoid_loss(monkeypatch: pytest.MonkeyPatch
     assert (sent["method"], sent["preference"]) == ("preference", {"loss": "sigmoid", "beta": 0.3})
     assert sent["training"] == {"num_train_epochs": 2}
     assert translated(monkeypatch, method={"type": "dpo"})["preference"] == {"loss": "sigmoid"}
+
+
+def test_dpo_is_a_job_of_this_service() -> None:
+    hyper = {"beta": 0.3, "n_epochs": 2}
+    method = {"type": "dpo", "dpo": {"hyperparameters": hyper}}
+    spec = as_spec(CreateJob.model_validate({"model": "tiny", "training_file": "file-a", "method": method}))
+    assert spec.method == "preference"
+    assert spec.options == PreferenceOptions(loss="sigmoid", beta=0.3)
 
 
 @pytest.mark.parametrize("grader", [STRING_CHECK, MULTI])

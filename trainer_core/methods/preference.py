@@ -1,0 +1,50 @@
+"""Training of a causal model on pairs of replies, one of them preferred, from start to finished files."""
+
+from __future__ import annotations
+
+from trainer_core.adapters import with_adapter
+from trainer_core.beginning import begin
+from trainer_core.contract import ExitCode, Phase, RunConfig, RunFolder
+from trainer_core.data.collate import PadCollator
+from trainer_core.data.prepare import prepare
+from trainer_core.ending import train
+from trainer_core.events import EventWriter
+from trainer_core.launch_env import LaunchEnv
+from trainer_core.method_options import PreferenceOptions
+from trainer_core.model import check_vocabulary, load_model
+from trainer_core.preferring import PreferenceCollator, PreferenceJudge, PreferenceTrainer, with_reference
+from trainer_core.tokenizer import load_tokenizer
+
+
+def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: LaunchEnv) -> ExitCode:
+    """One rank's whole run. Raises Fault, or what a library raises; the program records it."""
+    run = begin(config, folder, events, launch)
+    options = config.preference or PreferenceOptions()
+
+    events.phase(Phase.TOKENIZING)
+    loaded = load_tokenizer(config.model)
+    data = prepare(config, loaded)
+    run.stop.leave_if_asked()
+
+    events.phase(Phase.LOADING)
+    base = load_model(run)
+    check_vocabulary(base, len(loaded.tokenizer))
+    collate = PreferenceCollator(PadCollator(loaded.pad_id, 8 if config.device == "cuda" else None))
+    rows, held_out = data.train, data.eval
+    if options.has_reference:
+        rows = with_reference(run, base, collate, rows)
+        held_out = with_reference(run, base, collate, held_out) if held_out else held_out
+    model = with_adapter(base, run)
+    run.stop.leave_if_asked()
+
+    trainer = PreferenceTrainer(
+        run=run,
+        options=options,
+        judge=PreferenceJudge(options),
+        model=model,
+        train_dataset=rows,
+        eval_dataset=held_out,
+        data_collator=collate,
+        processing_class=loaded.tokenizer,
+    )
+    return train(run, trainer, data)
