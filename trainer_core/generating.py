@@ -42,10 +42,11 @@ def generation_config(model: PreTrainedModel, given: Mapping[str, Any] | None) -
     if given is None:
         return None
     own = {name: getattr(model.generation_config, name, None) for name in SPECIAL}
-    config = GenerationConfig(**{name: value for name, value in own.items() if value is not None} | dict(given))
+    settings = {name: value for name, value in own.items() if value is not None} | dict(given)
     try:
+        config = GenerationConfig(**settings)
         config.validate(strict=True)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise Fault(
             CauseCode.CONFIG_INVALID,
             f"The generation settings were refused: {' '.join(str(error).split())[:400]}",

@@ -18,9 +18,11 @@ ADAPTER_MARKS = (".default", ".modules_to_save", ".base_layer", ".original_modul
 
 def expected_names(model: PreTrainedModel, has_adapter: bool) -> list[frozenset[str]]:
     """One set a parameter that must be saved, of the names it may be saved under (tied weights have several)."""
+    # What the model computes anew when it is loaded (Marian's sinusoids) is in no file.
+    never_saved = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     names: dict[int, set[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        if parameter.requires_grad or not has_adapter:
+        if name not in never_saved and (parameter.requires_grad or not has_adapter):
             names.setdefault(id(parameter), set()).add(_bare(name) if has_adapter else name)
     return [frozenset(aliases) for aliases in names.values()]
 

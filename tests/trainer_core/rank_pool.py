@@ -15,6 +15,9 @@ import time
 
 PRELOADED = (
     "trainer_core.methods.sft",
+    "trainer_core.methods.classification",
+    "trainer_core.methods.token_classification",
+    "trainer_core.methods.seq2seq",
     "trainer_core.program",
     "trainer_core.deepspeed_start",
     "trainer_core.__main__",
