@@ -49,7 +49,7 @@ def furnish(shelf: Filled) -> Rooms:
     spec = {
         "model": "tiny",
         "dataset": {"train": dataset, "eval_fraction": 0.2, "max_length": 64},
-        "adapter": {"type": "lora", "r": 4, "lora_alpha": 8},
+        "adapter": {"type": "lora", "r": 4},
         "training": {"learning_rate": 0.001, "warmup_steps": 3},
         "parallel": {"n_processes": 2, "strategy": "ddp"},
         "continue_from": None,

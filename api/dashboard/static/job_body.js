@@ -52,7 +52,8 @@ export function fill(form, body, isWhole) {
     if (path === "adapter") continue;
     const found = take(rest, path.split("."));
     if (found === undefined || found === null) {
-      if (isWhole && element.tagName === "INPUT" && !path.startsWith("adapter.")) element.value = "";
+      // What is not said is the service's default, not the form's; without an adapter its fields are not sent at all.
+      if (isWhole && element.tagName === "INPUT" && (body.adapter || !path.startsWith("adapter."))) element.value = "";
     } else if (path === "dataset.columns") element.value = Object.entries(found).filter(([, column]) => column).map((pair) => pair.join("=")).join(", ");
     else {
       if (element.tagName === "SELECT" && ![...element.options].some((option) => option.value === String(found))) element.add(new Option(found, found));
