@@ -134,6 +134,30 @@ def test_a_merged_model_answers_as_the_adapter_on_its_base(
     assert saved == {f"torch.{'float32' if dtype == 'auto' else dtype}"}
 
 
+def test_a_merge_that_lost_the_adapter_is_refused(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # PEFT's models hand what they lack to the method they wrap.
+    monkeypatch.setattr(PeftModel, "merge_and_unload", lambda self, **_: self.base_model.unload(), raising=False)
+    folder = export(tmp_path, workshop.straight("ddp", "lora"), "merged")
+    refused(folder, "merged: logits differ by")
+    assert not (folder.output / "model.safetensors").exists()
+
+
+def test_weights_that_were_written_wrong_are_refused(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens between the memory and the disk, what is loaded again has to answer the same."""
+
+    def spoil(order: ExportOrder, output: Path) -> None:
+        weights = load_file(output / "model.safetensors")
+        weights["model.norm.weight"] = weights["model.norm.weight"] * 1.01
+        save_file(weights, output / "model.safetensors", metadata={"format": "pt"})
+
+    monkeypatch.setattr(export_module, "clean_configs", spoil)
+    refused(export(tmp_path, workshop.straight("ddp", "full"), "full"), "reloaded: logits differ by")
+
+
 def test_full_weights_come_without_optimizer(workshop: Workshop, tmp_path: Path) -> None:
     outcome = workshop.straight("ddp", "full")
     output = succeeded(export(tmp_path, outcome, "full"))
