@@ -6,6 +6,7 @@ The reference is the model before its first step, read once for all rows: no sec
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,14 +41,20 @@ def read(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tens
 
 
 def with_reference(run: Run, model: torch.nn.Module, collate: Callable[..., Batch], rows: list[Preferred]) -> Any:
-    """The rows with the model's log-probabilities of their replies. Collective: each rank reads its share."""
+    """The rows with the model's log-probabilities of their replies. Collective: each rank reads its share.
+
+    Raises StopAsked where a stop was asked for meanwhile.
+    """
     args, ranks = run.args, run.ranks
     model.to(args.device).eval()
     found: list[list[float]] = []
     mine = range(ranks.rank, len(rows), ranks.world_size)
-    for start in range(0, len(mine), args.per_device_eval_batch_size):
-        run_rows = [rows[index] for index in mine[start : start + args.per_device_eval_batch_size]]
-        batch = {name: value.to(args.device) for name, value in collate(run_rows).items()}
+    for start in range(0, math.ceil(len(rows) / ranks.world_size), args.per_device_eval_batch_size):
+        run.stop.leave_if_asked()  # as many times on every rank
+        chosen = [rows[index] for index in mine[start : start + args.per_device_eval_batch_size]]
+        if not chosen:
+            continue
+        batch = {name: value.to(args.device) for name, value in collate(chosen).items()}
         with torch.no_grad(), torch.autocast(args.device.type, torch.bfloat16, enabled=bool(args.bf16)):
             logps, _ = read(model, batch)
         found += torch.stack(logps.chunk(2), dim=1).tolist()
