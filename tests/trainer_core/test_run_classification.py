@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -161,3 +162,15 @@ def test_a_causal_model_classifies_by_its_last_real_token(run: Run, workshop: Wo
 def test_labels_that_cannot_be_told_apart_are_refused(run: Run) -> None:
     cause = run([{"text": "a", "label": "only"}] * 4).one("error")["cause"]
     assert (cause["code"], cause["param"]) == ("data_invalid", "dataset.train")
+
+
+def test_spam_is_told_from_ham_a_little(run: Run, shared_data: Path) -> None:
+    """Real messages, far more ham than spam; enough steps to see that it learns."""
+    with (shared_data / "sms_spam" / "spam_header_5cols.csv").open(encoding="latin-1", newline="") as file:
+        lines = [{"text": line["v2"][:100], "label": line["v1"]} for line in csv.DictReader(file)][:160]
+    training = {"max_steps": 16, "learning_rate": 1e-2, "eval_steps": 16, "save_steps": 16}
+    outcome = run(lines[:120], lines[120:], classification={"class_weights": "balanced"}, training=training)
+    assert outcome.codes == [0, 0]
+    losses = list(outcome.series("loss").values())
+    assert sum(losses[-4:]) < sum(losses[:4])
+    assert outcome.of_type("eval")[-1]["values"]["eval_auc"] > 0.6
