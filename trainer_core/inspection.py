@@ -70,9 +70,12 @@ def _inspect(config: RunConfig, found: dict[str, Any]) -> None:
     check_kind(METHODS[config.method].kind, config.model.name, model_config)
     loaded = load_tokenizer(config.model, config.method)
     n_stored = count_stored_parameters(config.model)
-    report = prepare(config, loaded).report
+    prepared = prepare(config, loaded)
+    report = prepared.report
     found |= _data_fields(report)
     longest = min(report.histogram.longest, config.data.max_length)
+    if config.method == "seq2seq":  # the decoder has positions of its own
+        longest = max(longest, *(len(row.labels) for row in prepared.train))
     found["notes"] += check_fit(model_config, len(loaded.tokenizer), longest)
     plan = _plan(config, report.n_train_rows)
     found |= {"planned_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
