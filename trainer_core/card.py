@@ -50,10 +50,11 @@ CARD = """---
 {versions}
 """
 
-ADAPTER_RECIPE = """from peft import AutoPeftModelForCausalLM
-from transformers import AutoTokenizer
+ADAPTER_RECIPE = """from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model = AutoPeftModelForCausalLM.from_pretrained("CHECKPOINT_FOLDER")  # needs the base model: {model}
+base = AutoModelForCausalLM.from_pretrained("BASE")  # {model}
+model = PeftModel.from_pretrained(base, "CHECKPOINT_FOLDER")
 tokenizer = AutoTokenizer.from_pretrained("CHECKPOINT_FOLDER")"""
 
 # The base model is made with this job's labels first: their number and names stand in the checkpoint's config.json.
@@ -110,7 +111,7 @@ def _recipe(method: Method, is_adapter: bool) -> str:
         return FULL_RECIPE
     if method.has_labels:
         return HEADED_ADAPTER_RECIPE
-    return ADAPTER_RECIPE.replace("AutoPeftModelForCausalLM", method.auto_class.replace("Auto", "AutoPeft"))
+    return ADAPTER_RECIPE.replace("AutoModelForCausalLM", method.auto_class)
 
 
 def _front_matter(config: RunConfig) -> str:

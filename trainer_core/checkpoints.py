@@ -25,6 +25,8 @@ from trainer_core.contract import (
 from trainer_core.events import EventWriter
 from trainer_core.faults import Fault
 from trainer_core.manifests import describe_files, read_manifest, sync_folder, write_manifest
+from trainer_core.methods_table import METHODS
+from trainer_core.public_names import name_the_base
 from trainer_core.retention import rank_by_metric, steps_to_remove
 from trainer_core.weights import check_weights
 
@@ -85,6 +87,7 @@ class CheckpointStore:
         step = manifest.step
         saving = self.saving_root(step) / f"checkpoint-{step}"
         check_weights(saving, expected, has_adapter=manifest.adapter is not None)
+        name_the_base(saving, self.config.model, METHODS[self.config.method].auto_class)
         manifest = manifest.model_copy(update={"files": describe_files(saving)})
         sha256 = write_manifest(saving, manifest)
         self._put_in_place(saving, step)

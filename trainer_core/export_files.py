@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 from trainer_core.contract import CauseCode
 from trainer_core.export_order import ExportOrder
 from trainer_core.faults import Fault
+from trainer_core.public_names import public_name
 
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -42,12 +43,6 @@ def load_tokenizer(order: ExportOrder, source: str) -> Any:
     )
 
 
-def public_name(order: ExportOrder) -> str:
-    """What the base model is called outside this machine: its hub id, or the name it is registered under."""
-    model = order.config.model
-    return model.name if Path(model.source).is_absolute() else model.source
-
-
 def clean_configs(order: ExportOrder, output: Path) -> None:
     """Names in place of folders, wherever the libraries write where something was loaded from."""
     for path in output.glob("*.json"):
@@ -56,7 +51,7 @@ def clean_configs(order: ExportOrder, output: Path) -> None:
             continue
         kept = {name: item for name, item in value.items() if name not in NAMES_A_FOLDER}
         if "base_model_name_or_path" in kept:
-            kept["base_model_name_or_path"] = public_name(order)
+            kept["base_model_name_or_path"] = public_name(order.config.model)
         if kept != value:
             path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -21,7 +21,7 @@ METHOD_FORMATS: dict[str, tuple[TrainFormat, ...]] = {
     "seq2seq": ("prompt_completion",),
     "classification": ("classification",),
     "token_classification": ("token_classification",),
-    "preference": ("preference", "feedback"),
+    "preference": ("preference",),
     "reward": ("preference",),
     "rl": ("prompts",),
     "predict": ("prompts",),

@@ -301,7 +301,6 @@ def test_a_richer_file_serves_simpler_formats(tmp_path: Path, row: dict[str, Any
         ("pretrain", {"text": "t", "label": "a"}, {}, "text"),
         ("classification", {"text": "t", "label": "a"}, {}, "classification"),
         ("sft", {"prompt": "p", "completion": "c", "label": True}, {}, "prompt_completion"),
-        ("preference", {"prompt": "p", "completion": "c", "label": True}, {}, "feedback"),
         ("preference", {"prompt": "p", "chosen": "a", "rejected": "b"}, {}, "preference"),
         ("reward", {"q": "p", "a": "a", "b": "b"}, {"prompt": "q", "chosen": "a", "rejected": "b"}, "preference"),
         ("sft", {"prompt": "p", "chosen": "a", "rejected": "b"}, {"completion": "chosen"}, "prompt_completion"),
@@ -324,8 +323,8 @@ def test_a_method_finds_its_format(
     [
         ("classification", {"text": "t"}, {}, "columns_needed", None, ["classification needs text and label", "text"]),
         ("classification", {"text": "t", "label": None}, {}, "column_type", "label", ["null", "string"]),
-        ("preference", {"prompt": "p", "completion": "c", "label": "yes"}, {}, "column_type", "label",
-         ["boolean", "string"]),
+        ("preference", {"prompt": "p", "completion": "c", "label": True}, {}, "columns_needed", None,
+         ["preference needs"]),
         ("preference", {"chosen": "a", "rejected": "b"}, {}, "columns_needed", None, ["prompt unless"]),
         ("preference", {"chosen": "a", "r": "b"}, {"rejected": "r"}, "missing_column", "prompt", ["no prompt"]),
         ("sft", {"prompt": "p"}, {}, "columns_needed", None, ["prompts", "prompt_completion needs"]),
@@ -351,8 +350,8 @@ def test_a_file_that_does_not_serve_a_method_is_told(
 def test_a_job_may_ask_for_one_of_its_methods_formats(tmp_path: Path) -> None:
     row = {"prompt": "p", "completion": "c", "label": True, "chosen": "a", "rejected": "b"}
     found = report(tmp_path, row)
-    assert format_for("preference", found, {}) == "feedback"
-    assert format_for("preference", found, {}, ("preference",)) == "preference"
+    assert format_for("preference", found, {}) == "preference"
+    assert format_for("preference", found, {}, ("feedback",)) == "feedback"
     assert check_columns(found, {}) == "prompt_completion"
 
 

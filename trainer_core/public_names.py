@@ -1,0 +1,38 @@
+"""What a base model is called outside this machine, put where the libraries write the folder it was loaded from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from trainer_core.contract import ModelSource
+
+ADAPTER_CONFIG = "adapter_config.json"
+RECIPE = """# LoRA adapter for {name}
+
+```python
+from peft import PeftModel
+from transformers import {auto_class}, AutoTokenizer
+
+base = {auto_class}.from_pretrained("BASE")  # {name}
+model = PeftModel.from_pretrained(base, "THIS_FOLDER")
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+```
+"""
+
+
+def public_name(model: ModelSource) -> str:
+    """Its hub id, or the name it is registered under; never a folder of this machine."""
+    return model.name if Path(model.source).is_absolute() else model.source
+
+
+def name_the_base(folder: Path, model: ModelSource, auto_class: str) -> None:
+    """Gives a saved adapter the base model's public name, and a README that loads in place of PEFT's empty card."""
+    config = folder / ADAPTER_CONFIG
+    if not config.is_file():
+        return
+    value = json.loads(config.read_text(encoding="utf-8"))
+    value["base_model_name_or_path"] = public_name(model)
+    config.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    readme = RECIPE.format(name=public_name(model), auto_class=auto_class)
+    (folder / "README.md").write_text(readme, encoding="utf-8")
