@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
+FAST := not train and not browser and not slow and not postgres and not redis
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format dev bench bench-scheduler clean setup
+.PHONY: help demo test lint check format dev bench bench-scheduler clean setup
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ -/'
@@ -27,12 +28,14 @@ demo: $(READY)   ## the main job: base model, dataset, LoRA on 2 processes, down
 test: $(READY)   ## every test; starts PostgreSQL and Redis itself where it finds them
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
 
-check: $(READY)  ## format, lint, types, import rules, fast tests
+lint: $(READY)   ## format, lint, types, import rules
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not train and not browser and not slow" tests/house tests/trainyard tests/trainer_core tests/api
+
+check: lint      ## lint and the fast tests, in under two minutes; before every commit
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(FAST)" tests/house tests/trainyard tests/trainer_core tests/api
 
 format: $(READY) ## rewrite to the house format
 	@$(BIN)/ruff format .

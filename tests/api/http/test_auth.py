@@ -58,7 +58,8 @@ def test_every_route_names_one_permission(app: FastAPI) -> None:
     without = {path for (path, _), named in found.items() if len(named) != 1}
     assert {path for path in without if path.startswith("/v1/")} == set(PUBLIC)
     writes = {path for (path, method), named in found.items() if method != "GET" and any(":read" in p for p in named)}
-    assert {path for path in writes if path.startswith("/v1/") and found.get((path, "GET")) is None} == set()
+    odd = {path for path in writes if path.startswith("/v1/") and found.get((path, "GET")) is None}
+    assert odd == {"/v1/estimates"}  # takes a job body, and so a POST, but changes nothing
 
 
 @pytest.mark.parametrize(
