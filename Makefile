@@ -26,7 +26,7 @@ demo: $(READY)   ## the main job: base model, dataset, LoRA on 2 processes, down
 	@$(BIN)/python examples/demo.py $(if $(MODEL),--model '$(MODEL)') $(if $(DATA),--data '$(DATA)')
 
 test: $(READY)   ## every test; starts PostgreSQL and Redis itself where it finds them
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TESTS)
 
 lint: $(READY)   ## format, lint, types, import rules
 	@$(BIN)/ruff format --check .
@@ -35,7 +35,7 @@ lint: $(READY)   ## format, lint, types, import rules
 	@$(BIN)/lint-imports
 
 check: lint      ## lint and the fast tests, in under two minutes; before every commit
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "$(FAST)" tests/house tests/trainyard tests/trainer_core tests/api
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "$(FAST)" tests/house tests/trainyard tests/trainer_core tests/api
 
 format: $(READY) ## rewrite to the house format
 	@$(BIN)/ruff format .

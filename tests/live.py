@@ -47,7 +47,9 @@ class Service:
         self.data_dir = folder / "data"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        outside = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_", "PYTEST_"))}
+        # COLUMNS and LINES are those of whoever runs the tests, a pipe has none.
+        ours = ("TRAINYARD_", "PYTEST_", "COLUMNS", "LINES")
+        outside = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         scripts = str(Path(sys.executable).parent)
         self.env = outside | FAST | {"TRAINYARD_DATA_DIR": str(self.data_dir), "HOME": str(folder / "home")}
         self.env["PATH"] = f"{scripts}:{outside.get('PATH', os.defpath)}"

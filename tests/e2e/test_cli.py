@@ -185,5 +185,6 @@ def test_no_key_at_all(live: Service, tmp_path: Path) -> None:
 
 def test_a_service_that_is_down(live: Service) -> None:
     nobody = f"http://127.0.0.1:{free_port()}"
-    for command in (["jobs"], ["logs", "job_1", "--json"], ["nodes"], ["datasets", "push", "rows.jsonl"]):
+    (live.folder / "unsent.jsonl").write_text('{"text": "a row"}\n')
+    for command in (["jobs"], ["logs", "job_1", "--json"], ["nodes"], ["datasets", "push", "unsent.jsonl"]):
         assert_one_sentence(live.cli("--url", nobody, *command), "nothing answers at", "trainyard up")
