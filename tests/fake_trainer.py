@@ -179,7 +179,7 @@ def _stop(config: RunConfig, folder: RunFolder, events: EventWriter, rank: int, 
 
 
 def _maybe_die(config: RunConfig, folder: RunFolder, fake: Fake, rank: int, step: int) -> None:
-    """The last rank dies at this step, once the first is there too and waits as for a peer in a collective."""
+    """The last rank dies in a save at this step, once the first is there and waits as for a peer in a collective."""
     if step != fake.die_at or config.attempt > 1:
         return
     is_victim = rank == int(os.environ["WORLD_SIZE"]) - 1
@@ -188,6 +188,9 @@ def _maybe_die(config: RunConfig, folder: RunFolder, fake: Fake, rank: int, step
         there.touch()
     while not (is_victim and there.exists()):
         time.sleep(0.01)
+    half = folder.checkpoints / f".saving-{step}"
+    half.mkdir()
+    (half / "weights.bin").write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
 
 

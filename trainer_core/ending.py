@@ -19,6 +19,7 @@ from trainer_core.model import count_parameters
 from trainer_core.outputs import plot_losses, resolved_config, write_card, write_results
 from trainer_core.resume import check_total
 from trainer_core.setup_checks import check_setup, read_setup
+from trainer_core.stop import leave_by_itself
 from trainer_core.trainer import RunTrainerMixin
 
 
@@ -98,6 +99,7 @@ def _stopped(run: Run, trainer: RunTrainerMixin) -> ExitCode:
     assert request is not None
     saved = trainer.store.last_step if request.save_checkpoint else None
     run.events.emit(Stopped, step=trainer.state.global_step, reason=request.reason, checkpoint_step=saved)
+    leave_by_itself()
     run.ranks.wait_for_all()
     return ExitCode.STOPPED
 

@@ -19,6 +19,7 @@ from trainer_core.events import EventWriter
 from trainer_core.faults import StopAsked, cause_of
 from trainer_core.launch_env import LaunchEnv, read_launch_env
 from trainer_core.progress_log import TRAINER_LOG
+from trainer_core.stop import leave_by_itself
 
 # A rank that fails waits so long for rank 0 to tell of it: the launcher kills the others as soon as one has left.
 PATIENCE_S = 3.0
@@ -67,6 +68,7 @@ def _record_failure(error: Exception, folder: RunFolder, events: EventWriter, ra
 
 def _leave_after_rank_0(folder: RunFolder, ranks: LaunchEnv) -> None:
     """Rank 0 has told how the run ended and marks it; the others wait for the mark, but not for ever."""
+    leave_by_itself()
     mark = folder.scratch / RANK_0_TOLD
     if ranks.is_main:
         mark.touch()

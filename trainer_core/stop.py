@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from pydantic import ValidationError
 
 from trainer_core.contract import RunFolder, StopRequest
@@ -37,3 +39,9 @@ class StopSign:
         """Between two stages: raises StopAsked on all ranks."""
         if self.agree():
             raise StopAsked
+
+
+def leave_by_itself() -> None:
+    """From here on this rank only ends, with the code it has come to. The launcher sends SIGTERM to all ranks as soon
+    as one has left, and a rank that is milliseconds behind would lose its code to it; SIGKILL still follows."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -79,6 +79,13 @@ def write_whole(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
+def clear_half_saved(folder: RunFolder) -> None:
+    """Give the bytes of a save that was cut off back to the disk. Only once no rank lives: each may still write."""
+    for pattern in (".saving-*", ".removing-*"):
+        for path in folder.checkpoints.glob(pattern):
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def tidy(plan: RunPlan) -> None:
     """Take away what nobody needs after a run; its records, logs and checkpoints stay."""
     for path in (plan.tmp_dir, plan.run_dir / "cache", plan.run_dir / "held"):

@@ -25,7 +25,7 @@ from api.core.storage import Storage
 from api.core.tables import Attempt, Checkpoint
 from trainer_core.contract import RunFolder, StopRequest
 from worker.evidence import gather
-from worker.folder import BEAT_NOW_FILE
+from worker.folder import BEAT_NOW_FILE, clear_half_saved
 from worker.outcome import judge
 from worker.patience import AWAY, Backoff, Pace
 from worker.plan import RunPlan
@@ -98,6 +98,7 @@ class Supervisor:
         while not self._is_gone():
             self._tick()
             time.sleep(TICK_S)
+        clear_half_saved(self._folder)
         if not self._is_lost:
             self._drain()
         return None if self._is_lost else self._settle()

@@ -89,6 +89,7 @@ def test_a_killed_rank_is_named_and_the_job_goes_on_from_its_newest_checkpoint(w
     assert "Rank 1 was killed by signal 9 (possibly out of memory)" in outcome["cause"]["message"]
     assert world.processes(attempt_id) == []
     assert sorted(world.checkpoints(job_id)) == [2, 4]
+    assert not list((world.run_dir(attempt_id) / "checkpoints").glob(".saving-*"))
 
     second = world.place(job_id)
     world.agent.look()
