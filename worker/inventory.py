@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+from functools import cache
 from importlib import metadata
 
 import psutil
@@ -67,6 +68,7 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in PACKAGES:

@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     look_every_s: float = Field(
         default=2.0, gt=0, description="How often agent and scheduler look without being nudged."
     )
-    ship_every_s: float = Field(default=0.5, gt=0, description="How often a supervisor ships records and log lines.")
+    ship_every_s: float = Field(default=1.0, gt=0, description="How often a supervisor ships records and log lines.")
     attempt_lease_s: float = Field(default=60.0, gt=0, description="Silence after which a run is called unreachable.")
     lost_after_s: float = Field(
         default=300.0, gt=0, description="Silence after which a run is fenced off and requeued."

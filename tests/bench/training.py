@@ -16,24 +16,26 @@ from tests.bench.service import Service, run_bare, service
 from trainer_core.contract import RunFolder
 
 PAIRS = 5
-STEPS = 120
+STEPS = 200
+# Rows a process for a step of more than a tenth of a second on the tiny model: a small model on a GPU takes as long.
+BATCH = 64
 N_PROCESSES = 2
 THREADS = 1
 
 
-def job(dataset: str, steps: int) -> dict[str, Any]:
+def job(dataset: str, steps: int, batch: int = 2) -> dict[str, Any]:
     return {
         "model": "tiny",
         "dataset": {"train": dataset, "max_length": 128},
         "adapter": {"type": "lora"},
-        "training": {"max_steps": steps, "per_device_train_batch_size": 2, "logging_steps": 1, "save_steps": steps},
+        "training": {"max_steps": steps, "per_device_train_batch_size": batch, "logging_steps": 1, "save_steps": steps},
         "parallel": {"n_processes": N_PROCESSES, "strategy": "ddp"},
     }
 
 
 def overhead() -> list[dict[str, Any]]:
     """Seconds from the first to the last step's record, service over bare."""
-    pairs = [_pair(STEPS) for _ in range(PAIRS)]
+    pairs = [_pair() for _ in range(PAIRS)]
     ratios = [_between(through)[0] / _between(bare)[0] for through, bare in pairs]
     return [
         {
@@ -65,17 +67,17 @@ def first_step() -> list[dict[str, Any]]:
     ]
 
 
-def _pair(steps: int) -> tuple[Path, Path]:
+def _pair() -> tuple[Path, Path]:
     with service() as running:
-        through = _keep(_through(running, steps))
+        through = _keep(_through(running, STEPS, BATCH))
         bare = _copy(through)
         run_bare(bare, N_PROCESSES, THREADS)
         return through, bare
 
 
-def _through(running: Service, steps: int) -> Path:
+def _through(running: Service, steps: int, batch: int = 2) -> Path:
     """A job through the service; its run folder once it has succeeded."""
-    made = running.client.submit(job(running.dataset, steps))
+    made = running.client.submit(job(running.dataset, steps, batch))
     running.client.wait(made["id"], every_s=0.1, timeout_s=180)
     return running.data_dir / "runs" / made["id"] / "attempt-1"
 
