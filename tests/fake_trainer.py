@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_core.checkpoints.manifests import describe_files, read_manifest, write_manifest
 from trainer_core.contract import (
     Cause,
     CauseCode,
@@ -33,8 +34,7 @@ from trainer_core.contract import (
     Stopped,
     StopRequest,
 )
-from trainer_core.events import EventWriter
-from trainer_core.manifests import describe_files, read_manifest, write_manifest
+from trainer_core.run.events import EventWriter
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,14 @@ import sys
 from pathlib import Path
 
 from trainer_core.contract import RunFolder
-from trainer_core.launch_env import drop_stray_switches, read_launch_env, send_output_to
+from trainer_core.run.launch_env import drop_stray_switches, read_launch_env, send_output_to
 
 # Loaded by name, after the output has been redirected.
-PROGRAMS = {"run": "trainer_core.program", "preflight": "trainer_core.preflight", "export": "trainer_core.export"}
+PROGRAMS = {
+    "run": "trainer_core.run.program",
+    "preflight": "trainer_core.preflight.start",
+    "export": "trainer_core.export.program",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from trainer_core.contract.method_options import ClassificationOptions, MethodBlocks, MethodName
 from trainer_core.data.mapping import METHOD_FORMATS
 from trainer_core.data.report import TrainFormat
-from trainer_core.method_options import ClassificationOptions, MethodBlocks, MethodName
 
 ModelKind = Literal["causal", "seq2seq", "sequence_classification", "token_classification"]
 Directions = dict[str, bool]

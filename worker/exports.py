@@ -31,7 +31,7 @@ from api.core.specs import Resolved
 from api.core.storage import Storage
 from api.core.tables import Job
 from trainer_core.contract import Cause, CauseCode, ManifestFile, Note, RunConfig, RunFolder, parse_record
-from trainer_core.export_order import ORDER_NAME, REPORT_NAME, ExportOrder, ExportReport
+from trainer_core.export.order import ORDER_NAME, REPORT_NAME, ExportOrder, ExportReport
 from worker import tether
 from worker.evidence import tail_of
 from worker.folder import write_whole

@@ -54,7 +54,7 @@ class Preflighter:
     db: Database
     storage: Storage
     settings: Settings
-    program: tuple[str, ...] = (sys.executable, "-P", "-m", "trainer_core.preflight")
+    program: tuple[str, ...] = (sys.executable, "-P", "-m", "trainer_core.preflight.start")
 
     def run_one(self, job_id: str | None = None) -> str | None:
         """Preflight one job, or the oldest that waits; returns its id, None where nothing is to be done."""

@@ -19,7 +19,7 @@ from api.core.states import State
 from api.core.strategy import Choice, choose, fits_everywhere, smallest
 from api.core.tables import BaseModel, Job, MetricRow
 from trainer_core.contract import ParallelSpec
-from trainer_core.strategies import STRATEGIES, Load, Need, Strategy, needs, strategy_asked
+from trainer_core.memory.strategies import STRATEGIES, Load, Need, Strategy, needs, strategy_asked
 
 BYTES_A_TOKEN = 4
 MAX_CONFIG_BYTES = 4 * 1024**2

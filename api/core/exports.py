@@ -25,7 +25,7 @@ from api.core.export_tables import Export
 from api.core.ids import is_id, new_id
 from api.core.storage import Pinned, Storage
 from trainer_core.contract import Cause, CauseCode, Frozen, ManifestFile
-from trainer_core.export_order import ExportDtype, ExportKind, ShardSize, unfit
+from trainer_core.export.order import ExportDtype, ExportKind, ShardSize, unfit
 from trainer_core.numbers import as_whole
 
 MAX_TRIES = 3

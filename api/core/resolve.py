@@ -20,15 +20,15 @@ from api.core.specs import ContinueFrom, JobSpec, Resolved, ResolvedData, detail
 from api.core.starts import check_start, find_start
 from api.core.strategy import Choice
 from api.core.tables import Device
-from trainer_core.arguments import Resolved as Options
-from trainer_core.arguments import resolve as resolve_options
+from trainer_core.arguments.resolve import Resolved as Options
+from trainer_core.arguments.resolve import resolve as resolve_options
 from trainer_core.contract import ParallelSpec
-from trainer_core.method_options import OPTIONS
+from trainer_core.contract.method_options import OPTIONS
 from trainer_core.methods_table import metrics_before_reading
 from trainer_core.problems import OptionsInvalid, Problem, show
 from trainer_core.steps import StepPlan, plan_steps
-from trainer_core.zero import ZeroPlan
-from trainer_core.zero import check as check_spread
+from trainer_core.zero.config import ZeroPlan
+from trainer_core.zero.config import check as check_spread
 
 DeviceKind = Literal["cpu", "cuda"]
 
@@ -136,7 +136,7 @@ def _device(session: Session) -> DeviceKind:
 
 
 def _strategy(parallel: ParallelSpec) -> Literal["ddp", "deepspeed"]:
-    """What `auto` stands for, by the rule of trainer_core.zero: DeepSpeed as soon as anything of it is asked."""
+    """What `auto` stands for, by the rule of trainer_core.zero.config: DeepSpeed as soon as anything of it is asked."""
     if parallel.strategy != "auto":
         return parallel.strategy
     asks = parallel.zero_stage is not None or parallel.offload != "none" or parallel.deepspeed

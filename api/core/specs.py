@@ -12,8 +12,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from api.core.estimated import JobEstimate
 from trainer_core.contract import Columns, Frozen, LoraAdapter, ParallelSpec, Retention
+from trainer_core.contract.method_options import MethodBlocks
 from trainer_core.data.report import TrainFormat
-from trainer_core.method_options import MethodBlocks
 from trainer_core.numbers import OpenFraction, PositiveWholeNumber, WholeNumber, as_whole
 from trainer_core.problems import Problem
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api.core.capacity import Room
+from trainer_core.memory.strategies import BY_SPEED, Load, Need, Strategy, needs
 from trainer_core.problems import Problem
-from trainer_core.strategies import BY_SPEED, Load, Need, Strategy, needs
 
 # CUDA's own context, the allocator's fragments and other processes take the rest.
 USABLE = 0.9

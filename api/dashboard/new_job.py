@@ -17,7 +17,7 @@ from api.dashboard.access import allow_page
 from api.dashboard.presets import PRESETS
 from api.dashboard.render import page
 from api.deps import ReadSession, SettingsDep
-from trainer_core.arguments_table import ACCEPTED, Option
+from trainer_core.arguments.table import ACCEPTED, Option
 from trainer_core.data.fields import FIELDS
 from trainer_core.data.mapping import METHOD_FORMATS
 from trainer_core.methods_table import METHODS

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from api.core.errors import Invalid
 from api.core.specs import JobSpec, LabelKey, LabelValue, Reference, detail_of
 from api.openai.names import dataset_id
-from trainer_core.arguments_table import LEARNING_RATE_ADAPTER, LEARNING_RATE_FULL
+from trainer_core.arguments.table import LEARNING_RATE_ADAPTER, LEARNING_RATE_FULL
 from trainer_core.contract import Frozen
 from trainer_core.numbers import PositiveNumber, PositiveWholeNumber, WholeNumber
 from trainer_core.problems import from_validation_error

@@ -13,12 +13,26 @@ from tests.house.test_sizes import REPOSITORY, sources
 
 TRAINING_LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "trl", "datasets", "tokenizers")
 # What the service may import of the trainer: the contract, and modules that need no training library.
-TORCH_FREE = ("trainer_core.contract", "trainer_core.problems", "trainer_core.numbers", "trainer_core.arguments",
-              "trainer_core.arguments_table", "trainer_core.method_options", "trainer_core.methods_table",
-              "trainer_core.steps", "trainer_core.zero", "trainer_core.memory",
-              "trainer_core.strategies", "trainer_core.export_order",
-              "trainer_core.data.rows", "trainer_core.data.fields", "trainer_core.data.mapping",
-              "trainer_core.data.formats", "trainer_core.data.report", "trainer_core.data.problems")  # fmt: skip
+TORCH_FREE = (
+    "trainer_core.contract",
+    "trainer_core.problems",
+    "trainer_core.numbers",
+    "trainer_core.arguments.resolve",
+    "trainer_core.arguments.table",
+    "trainer_core.contract.method_options",
+    "trainer_core.methods_table",
+    "trainer_core.steps",
+    "trainer_core.zero.config",
+    "trainer_core.memory.estimate",
+    "trainer_core.memory.strategies",
+    "trainer_core.export.order",
+    "trainer_core.data.rows",
+    "trainer_core.data.fields",
+    "trainer_core.data.mapping",
+    "trainer_core.data.formats",
+    "trainer_core.data.report",
+    "trainer_core.data.problems",
+)
 
 
 def imports_of(file: Path) -> list[tuple[str, bool]]:

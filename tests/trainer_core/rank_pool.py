@@ -18,8 +18,8 @@ PRELOADED = (
     "trainer_core.methods.classification",
     "trainer_core.methods.token_classification",
     "trainer_core.methods.seq2seq",
-    "trainer_core.program",
-    "trainer_core.deepspeed_start",
+    "trainer_core.run.program",
+    "trainer_core.run.deepspeed_start",
     "trainer_core.__main__",
 )
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from trainer_core.arguments import Resolved, resolve
-from trainer_core.arguments_gone import GENERATION, REFUSED, RENAMED
-from trainer_core.arguments_read import known_names
-from trainer_core.arguments_table import ACCEPTED, OPTIMIZERS, SCHEDULERS, TAKEN_OVER_HERE
+from trainer_core.arguments.gone import GENERATION, REFUSED, RENAMED
+from trainer_core.arguments.read import known_names
+from trainer_core.arguments.resolve import Resolved, resolve
+from trainer_core.arguments.table import ACCEPTED, OPTIMIZERS, SCHEDULERS, TAKEN_OVER_HERE
 from trainer_core.problems import OptionsInvalid, Problem
 
 NUMBERS = [

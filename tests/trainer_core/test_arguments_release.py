@@ -16,9 +16,9 @@ from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION, GreedyLR
 from transformers.trainer_utils import SchedulerType
 from transformers.training_args import OptimizerNames
 
-from trainer_core.arguments import resolve
-from trainer_core.arguments_read import known_names
-from trainer_core.arguments_table import (
+from trainer_core.arguments.read import known_names
+from trainer_core.arguments.resolve import resolve
+from trainer_core.arguments.table import (
     ACCEPTED,
     CHECKPOINTING_KEYS,
     EVALUATION_SCHEDULERS,

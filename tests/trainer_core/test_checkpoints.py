@@ -17,12 +17,12 @@ from safetensors.numpy import load_file, save_file
 
 from tests.tiny import make_tiny
 from tests.trainer_core.runs import Workshop, setting, wait_until
-from trainer_core.checkpoints import CheckpointStore, newest_complete
+from trainer_core.checkpoints.keep import CheckpointStore, newest_complete
+from trainer_core.checkpoints.manifests import read_manifest, verify
+from trainer_core.checkpoints.retention import rank_by_metric, steps_to_remove
 from trainer_core.contract import CauseCode, Manifest, Retention, RunConfig, RunFolder
-from trainer_core.events import EventWriter
-from trainer_core.faults import Fault
-from trainer_core.manifests import read_manifest, verify
-from trainer_core.retention import rank_by_metric, steps_to_remove
+from trainer_core.run.events import EventWriter
+from trainer_core.run.faults import Fault
 
 NAMES = [frozenset({"a.weight"}), frozenset({"lm_head.weight", "embed.weight"})]
 

@@ -22,12 +22,12 @@ from transformers import (
 
 from tests.tiny_seq2seq import make_tiny_bert, make_tiny_t5
 from tests.trainer_core.runs import Outcome, Workshop, resume_from
-from trainer_core import export as export_module
+from trainer_core.checkpoints.manifests import describe_files, write_manifest
 from trainer_core.contract import MANIFEST_NAME, Manifest, RunConfig, RunFolder
-from trainer_core.export_order import ORDER_NAME, REPORT_NAME, ExportOrder, ExportReport
-from trainer_core.export_proof import Prover
-from trainer_core.faults import Fault
-from trainer_core.manifests import describe_files, write_manifest
+from trainer_core.export import program as export_module
+from trainer_core.export.order import ORDER_NAME, REPORT_NAME, ExportOrder, ExportReport
+from trainer_core.export.proof import Prover
+from trainer_core.run.faults import Fault
 
 pytestmark = [
     pytest.mark.train,

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainer_core import events as events_module
 from trainer_core.contract import CauseCode, Metrics, parse_record
-from trainer_core.events import EventWriter, figures
-from trainer_core.faults import Fault, cause_of
 from trainer_core.problems import OptionsInvalid, Problem
+from trainer_core.run import events as events_module
+from trainer_core.run.events import EventWriter, figures
+from trainer_core.run.faults import Fault, cause_of
 
 
 class OutOfMemoryError(RuntimeError):

@@ -12,7 +12,7 @@ from trainer_core.judges.labels import LabelJudge
 from trainer_core.judges.tags import TagJudge
 from trainer_core.judges.texts import TextJudge
 from trainer_core.methods_table import METHODS
-from trainer_core.summed_loss import ClassLoss, TokenLoss
+from trainer_core.trainers.summed_loss import ClassLoss, TokenLoss
 
 
 def judge(problem: str, *names: str) -> LabelJudge:

@@ -12,8 +12,8 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from trainer_core.contract import LoraAdapter
-from trainer_core.memory import MemoryEstimate, checkpoint_bytes, count_parameters, estimate
-from trainer_core.model_shape import count_trainable, read_shape
+from trainer_core.memory.estimate import MemoryEstimate, checkpoint_bytes, count_parameters, estimate
+from trainer_core.memory.shape import count_trainable, read_shape
 
 SMALL = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
          "intermediate_size": 100, "vocab_size": 301}  # fmt: skip

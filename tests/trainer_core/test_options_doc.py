@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from trainer_core.arguments_gone import REFUSED, RENAMED
-from trainer_core.arguments_table import ACCEPTED
-from trainer_core.options_doc import main, rewrite, tables
+from trainer_core.arguments.doc import main, rewrite, tables
+from trainer_core.arguments.gone import REFUSED, RENAMED
+from trainer_core.arguments.table import ACCEPTED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
 
 
 def test_page_shows_the_tables_as_they_are() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert rewrite(page) == page, "run: python -m trainer_core.options_doc docs/options.md"
+    assert rewrite(page) == page, "run: python -m trainer_core.arguments.doc docs/options.md"
 
 
 def test_page_has_every_table_once() -> None:
@@ -51,7 +51,10 @@ def test_options_are_read_without_a_training_library() -> None:
     """The service imports these at submit; torch alone would cost it seconds and gigabytes."""
     program = (
         "import sys\n"
-        "from trainer_core import arguments, memory, numbers, options_doc, problems, steps, zero\n"
+        "from trainer_core import numbers, problems, steps\n"
+        "from trainer_core.arguments import doc, resolve\n"
+        "from trainer_core.memory import estimate\n"
+        "from trainer_core.zero import config\n"
         "print({'torch', 'transformers', 'deepspeed', 'peft', 'accelerate', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 
 from tests.trainer_core.runs import ENVIRONMENT, REPOSITORY, Outcome, Workshop, refuse_constant
 from trainer_core.contract import RunFolder
-from trainer_core.events import EventWriter
-from trainer_core.outputs import plot_losses, write_results
+from trainer_core.outputs.write import plot_losses, write_results
+from trainer_core.run.events import EventWriter
 
 pytestmark = pytest.mark.train
 

@@ -22,7 +22,7 @@ from trainer_core.contract import (
     RunConfig,
     RunFolder,
 )
-from trainer_core.inspection import inspect_folder, inspect_run
+from trainer_core.preflight.inspection import inspect_folder, inspect_run
 
 ROWS = [{"prompt": f"q{index}", "completion": f"a{index}"} for index in range(10)]
 
@@ -209,7 +209,7 @@ def test_a_breakdown_of_the_inspection_is_recorded_and_told_by_the_exit_code(
     def broken(config: RunConfig) -> PreflightReport:
         raise ZeroDivisionError("out of order")
 
-    monkeypatch.setattr("trainer_core.inspection.inspect_run", broken)
+    monkeypatch.setattr("trainer_core.preflight.inspection.inspect_run", broken)
     assert inspect_folder(folder) == 1
     cause = _report(folder).cause
     assert cause is not None
@@ -217,7 +217,7 @@ def test_a_breakdown_of_the_inspection_is_recorded_and_told_by_the_exit_code(
     assert "out of order" in cause.message
 
 
-@pytest.mark.parametrize("program", [["trainer_core", "preflight"], ["trainer_core.preflight"]])
+@pytest.mark.parametrize("program", [["trainer_core", "preflight"], ["trainer_core.preflight.start"]])
 def test_the_command_writes_the_report_without_torch(
     tiny_model: Path, train: Path, tmp_path: Path, program: list[str]
 ) -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.tiny import make_tiny
 from tests.tiny_seq2seq import make_tiny_bart, make_tiny_bert, make_tiny_t5
 from trainer_core.contract import CauseCode, PreflightReport, RunConfig, RunFolder
-from trainer_core.inspection import inspect_run
-from trainer_core.model_files import check_fit
+from trainer_core.model.files import check_fit
+from trainer_core.preflight.inspection import inspect_run
 
 PAIRS = [{"prompt": f"q{index}", "completion": f"a{index}"} for index in range(8)]
 LABELS = [{"text": f"t{index}", "label": index % 2} for index in range(8)]
@@ -41,7 +41,7 @@ def test_the_command_reports_every_method_without_torch(
     folder = RunFolder(tmp_path / "run")
     folder.root.mkdir()
     folder.config.write_text(config(make, tmp_path, method, rows).model_dump_json())
-    subprocess.run([sys.executable, "-m", "trainer_core.preflight", str(folder.root)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "trainer_core.preflight.start", str(folder.root)], check=True, timeout=60)
     report = PreflightReport.model_validate_json(folder.preflight.read_bytes())
     assert report.ok, report.cause
     assert (report.n_train_rows, report.trained_tokens, report.planned_steps) == (8, learnt, 3)

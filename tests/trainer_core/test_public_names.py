@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainer_core.contract import ModelSource
-from trainer_core.public_names import name_the_base, public_name
+from trainer_core.model.public_names import name_the_base, public_name
 
 
 @pytest.mark.parametrize(("source", "expected"), [("/srv/models/base", "base-7b"), ("org/base-7b", "org/base-7b")])

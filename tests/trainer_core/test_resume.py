@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from tests.trainer_core.runs import Workshop, resume_from, setting, wait_until
+from trainer_core.checkpoints.manifests import describe_files, read_manifest, write_manifest
+from trainer_core.checkpoints.pickles import foreign_names, refuse_foreign_pickles
 from trainer_core.contract import MANIFEST_NAME, Manifest, ManifestFile
-from trainer_core.faults import Fault
-from trainer_core.manifests import describe_files, read_manifest, write_manifest
-from trainer_core.pickles import foreign_names, refuse_foreign_pickles
+from trainer_core.run.faults import Fault
 
 pytestmark = pytest.mark.train
 

@@ -16,10 +16,10 @@ from trl.experimental.orpo import ORPOTrainer
 
 from tests.trainer_core.runs import Outcome, Workshop, resume_from, setting
 from trainer_core.contract import RunConfig
-from trainer_core.inspection import inspect_run
-from trainer_core.method_options import PreferenceOptions
-from trainer_core.preference_loss import score
-from trainer_core.preferring import read
+from trainer_core.contract.method_options import PreferenceOptions
+from trainer_core.preflight.inspection import inspect_run
+from trainer_core.trainers.preference_loss import score
+from trainer_core.trainers.preferring import read
 
 pytestmark = pytest.mark.train
 DOC = Path(__file__).resolve().parents[2] / "docs" / "methods" / "preference.md"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from trainer_core.contract import LoraAdapter, ParallelSpec
-from trainer_core.memory import estimate
-from trainer_core.strategies import STRATEGIES, Load, Strategy, needs, strategy_asked, weights_dtype
+from trainer_core.memory.estimate import estimate
+from trainer_core.memory.strategies import STRATEGIES, Load, Strategy, needs, strategy_asked, weights_dtype
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
          "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256}  # fmt: skip

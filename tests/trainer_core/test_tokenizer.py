@@ -8,8 +8,8 @@ import pytest
 
 from tests.tiny import make_tiny
 from trainer_core.contract import CauseCode, ModelSource
-from trainer_core.faults import Fault
-from trainer_core.tokenizer import LoadedTokenizer, load_tokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer, load_tokenizer
+from trainer_core.run.faults import Fault
 
 
 def _load(folder: Path) -> LoadedTokenizer:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from trainer_core.arguments import resolve
+from trainer_core.arguments.resolve import resolve
 from trainer_core.contract import ParallelSpec
 from trainer_core.problems import OptionsInvalid, Problem
-from trainer_core.zero import ZeroPlan, build, check, strategy_of
+from trainer_core.zero.config import ZeroPlan, build, check, strategy_of
 
 # Fragments and whole files of the integration document -> what is at fault when the job says nothing but its defaults.
 AT_FAULT = {

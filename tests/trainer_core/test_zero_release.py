@@ -21,11 +21,11 @@ from deepspeed.runtime.zero.offload_config import DeepSpeedZeroOffloadOptimizerC
 from deepspeed.utils.config import DeepSpeedThroughputTimerConfig
 from transformers import TrainingArguments
 
-from trainer_core.arguments import resolve
+from trainer_core.arguments.resolve import resolve
 from trainer_core.contract import ParallelSpec
-from trainer_core.zero import build
-from trainer_core.zero_owners import RELEASE_DEFAULTS
-from trainer_core.zero_schema import (
+from trainer_core.zero.config import build
+from trainer_core.zero.owners import RELEASE_DEFAULTS
+from trainer_core.zero.schema import (
     OFFLOAD_OPTIMIZER,
     OFFLOAD_PARAM,
     SCHEDULERS,

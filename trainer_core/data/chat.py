@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainer_core.data.replies import ReplyFinder
 from trainer_core.data.template import Message, Span, Template, Tools
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
 
 
 @dataclass(frozen=True)

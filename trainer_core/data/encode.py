@@ -21,8 +21,8 @@ from trainer_core.contract import CauseCode, DataSource
 from trainer_core.data.chat import ChatRenderer
 from trainer_core.data.examples import ChatExample, Example, TextExample
 from trainer_core.data.template import Message, Span
-from trainer_core.faults import Fault
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
+from trainer_core.run.faults import Fault
 
 IGNORED = -100
 

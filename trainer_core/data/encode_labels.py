@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trainer_core.contract import CauseCode, RunConfig
+from trainer_core.contract.method_options import ClassificationOptions
 from trainer_core.data.examples import Label, LabelExample
 from trainer_core.data.label_map import LabelMap, check_metric, describe, make_map, name_of
 from trainer_core.data.labels import LabelCensus
-from trainer_core.faults import Fault
-from trainer_core.method_options import ClassificationOptions
 from trainer_core.methods_table import CLASSES, NUMBERS
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
+from trainer_core.run.faults import Fault
 
 Problem = Literal["single_label", "multi_label", "regression"]
 PARAM = "classification.problem"

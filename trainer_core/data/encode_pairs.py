@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainer_core.contract import CauseCode, RunConfig
+from trainer_core.contract.method_options import Seq2SeqOptions
 from trainer_core.data.examples import PromptExample
-from trainer_core.faults import Fault
-from trainer_core.method_options import Seq2SeqOptions
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
+from trainer_core.run.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trainer_core.contract import CauseCode, RunConfig
+from trainer_core.contract.method_options import PreferenceOptions
 from trainer_core.data.encode import Draft, Encoded, Encoder
 from trainer_core.data.examples import ChatExample, FeedbackExample, Messages, PreferenceExample, PromptExample
 from trainer_core.data.template import TemplateRefusal
-from trainer_core.faults import Fault
-from trainer_core.method_options import PreferenceOptions
-from trainer_core.tokenizer import LoadedTokenizer
-from trainer_core.zero_owners import stage_of, strategy_of
+from trainer_core.model.tokenizer import LoadedTokenizer
+from trainer_core.run.faults import Fault
+from trainer_core.zero.owners import stage_of, strategy_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_core.contract import RunConfig
+from trainer_core.contract.method_options import TokenClassificationOptions
 from trainer_core.data.encode import IGNORED
 from trainer_core.data.examples import TokensExample
 from trainer_core.data.label_map import LabelMap, check_metric, describe, make_map
 from trainer_core.data.labels import LabelCensus
 from trainer_core.data.problems import RowFault
-from trainer_core.method_options import TokenClassificationOptions
 from trainer_core.methods_table import ENTITIES, TAGS
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
 
 PREFIXES = frozenset("BIOLUES")
 

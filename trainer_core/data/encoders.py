@@ -11,7 +11,7 @@ from trainer_core.data.encode_labels import LabelEncoder
 from trainer_core.data.encode_pairs import PairEncoder
 from trainer_core.data.encode_preferences import PreferenceEncoder
 from trainer_core.data.encode_tags import TagEncoder
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
 
 
 class EncodedRow(Protocol):

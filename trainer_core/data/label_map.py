@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.data.labels import LabelCensus
 from trainer_core.data.report import LabelKind
-from trainer_core.faults import Fault
 from trainer_core.methods_table import Directions
+from trainer_core.run.faults import Fault
 
 MAX_SHOWN = 20
 

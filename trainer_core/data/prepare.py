@@ -18,8 +18,8 @@ from trainer_core.data.formats import to_example
 from trainer_core.data.problems import Problems, RowFault, UploadRefused
 from trainer_core.data.stored import Row, read_rows
 from trainer_core.data.template import TemplateRefusal
-from trainer_core.faults import Fault
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
+from trainer_core.run.faults import Fault
 
 BATCH_ROWS = 512
 MAX_LISTED_LINES = 20

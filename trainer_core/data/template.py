@@ -10,7 +10,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from trainer_core.tokenizer import LoadedTokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer
 
 Message = dict[str, Any]
 Tools = list[dict[str, Any]] | None

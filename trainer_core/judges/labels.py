@@ -16,8 +16,8 @@ import torch
 from sklearn import metrics
 
 from trainer_core.data.encode_labels import Labelled
-from trainer_core.evaluation import Batch, Seen
-from trainer_core.summed_loss import ClassLoss
+from trainer_core.trainers.evaluation import Batch, Seen
+from trainer_core.trainers.summed_loss import ClassLoss
 
 MAX_CLASSES_WITH_SCORES = 50
 """Every row's score for every class is kept for AUC; with more classes only the winner is."""

@@ -11,8 +11,8 @@ from seqeval import scheme
 from seqeval.metrics import sequence_labeling, v1
 
 from trainer_core.data.encode_tags import Tagged
-from trainer_core.evaluation import Batch, Seen
-from trainer_core.summed_loss import TokenLoss
+from trainer_core.trainers.evaluation import Batch, Seen
+from trainer_core.trainers.summed_loss import TokenLoss
 
 
 class TagJudge:

@@ -12,8 +12,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu import corpus_bleu, corpus_chrf
 
 from trainer_core.data.encode_pairs import Pair
-from trainer_core.evaluation import Batch, Seen
-from trainer_core.summed_loss import TokenLoss
+from trainer_core.trainers.evaluation import Batch, Seen
+from trainer_core.trainers.summed_loss import TokenLoss
 
 ROUGE = ("rouge1", "rouge2", "rougeL")
 

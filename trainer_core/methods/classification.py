@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from transformers import AutoModelForSequenceClassification
 
-from trainer_core.adapters import with_adapter
-from trainer_core.beginning import begin
 from trainer_core.contract import ExitCode, Phase, RunConfig, RunFolder
 from trainer_core.data.collate_labels import LabelCollator
 from trainer_core.data.encode_labels import LabelEncoder
 from trainer_core.data.prepare import prepare_rows
-from trainer_core.ending import train
-from trainer_core.events import EventWriter
 from trainer_core.judges.labels import LabelJudge
-from trainer_core.launch_env import LaunchEnv
-from trainer_core.model import check_vocabulary, load_with_head
-from trainer_core.summed_loss import ClassLoss, SummedLossTrainer
-from trainer_core.tokenizer import load_tokenizer
+from trainer_core.model.adapters import with_adapter
+from trainer_core.model.base import check_vocabulary, load_with_head
+from trainer_core.model.tokenizer import load_tokenizer
+from trainer_core.run.beginning import begin
+from trainer_core.run.ending import train
+from trainer_core.run.events import EventWriter
+from trainer_core.run.launch_env import LaunchEnv
+from trainer_core.trainers.summed_loss import ClassLoss, SummedLossTrainer
 
 PROBLEM_TYPES = {"single_label": "single_label_classification", "multi_label": "multi_label_classification"}
 

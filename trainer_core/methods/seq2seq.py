@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainingArguments
 
-from trainer_core.adapters import with_adapter
-from trainer_core.beginning import begin
 from trainer_core.contract import ExitCode, Phase, RunConfig, RunFolder
+from trainer_core.contract.method_options import Seq2SeqOptions
 from trainer_core.data.collate_labels import PairCollator
 from trainer_core.data.prepare import prepare
-from trainer_core.ending import train
-from trainer_core.events import EventWriter
-from trainer_core.generating import Seq2SeqRunTrainer, generation_config, length_note
 from trainer_core.judges.texts import TextJudge
-from trainer_core.launch_env import LaunchEnv
-from trainer_core.method_options import Seq2SeqOptions
-from trainer_core.model import check_vocabulary, load_model
-from trainer_core.summed_loss import TokenLoss
-from trainer_core.tokenizer import load_tokenizer
+from trainer_core.model.adapters import with_adapter
+from trainer_core.model.base import check_vocabulary, load_model
+from trainer_core.model.tokenizer import load_tokenizer
+from trainer_core.run.beginning import begin
+from trainer_core.run.ending import train
+from trainer_core.run.events import EventWriter
+from trainer_core.run.launch_env import LaunchEnv
+from trainer_core.trainers.generating import Seq2SeqRunTrainer, generation_config, length_note
+from trainer_core.trainers.summed_loss import TokenLoss
 
 
 def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: LaunchEnv) -> ExitCode:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from trainer_core.adapters import with_adapter
-from trainer_core.beginning import begin
 from trainer_core.contract import ExitCode, Phase, RunConfig, RunFolder
 from trainer_core.data.collate import PadCollator
 from trainer_core.data.prepare import prepare
-from trainer_core.ending import train
-from trainer_core.evaluation import LanguageJudge
-from trainer_core.events import EventWriter
-from trainer_core.launch_env import LaunchEnv
-from trainer_core.model import check_vocabulary, load_model
-from trainer_core.tokenizer import load_tokenizer
-from trainer_core.trainer import RunTrainer
+from trainer_core.model.adapters import with_adapter
+from trainer_core.model.base import check_vocabulary, load_model
+from trainer_core.model.tokenizer import load_tokenizer
+from trainer_core.run.beginning import begin
+from trainer_core.run.ending import train
+from trainer_core.run.events import EventWriter
+from trainer_core.run.launch_env import LaunchEnv
+from trainer_core.trainers.evaluation import LanguageJudge
+from trainer_core.trainers.trainer import RunTrainer
 
 
 def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: LaunchEnv) -> ExitCode:

@@ -9,7 +9,7 @@ import pytest
 from api.core.capacity import Room
 from api.core.strategy import USABLE, choose, fits, in_gib
 from tests.trainer_core.test_strategies import load
-from trainer_core.strategies import BY_SPEED, Need, Strategy, needs
+from trainer_core.memory.strategies import BY_SPEED, Need, Strategy, needs
 
 PLENTY = 10**15
 

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from api.core.specs import ContinueFrom, DatasetSpec, JobSpec
-from trainer_core.arguments_table import ACCEPTED
+from trainer_core.arguments.table import ACCEPTED
 from trainer_core.contract import LoraAdapter, ParallelSpec
 
 N_BODIES = 500

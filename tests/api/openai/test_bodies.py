@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from api.core.errors import Invalid
 from api.openai import bodies
 from api.openai.bodies import CreateJob, as_spec
-from trainer_core.method_options import PreferenceOptions
+from trainer_core.contract.method_options import PreferenceOptions
 
 STRING_CHECK = {"type": "string_check", "name": "n", "input": "{{item.a}}", "operation": "eq", "reference": "r"}
 MULTI = {"type": "multi", "name": "m", "graders": {"a": STRING_CHECK}, "calculate_output": "a"}

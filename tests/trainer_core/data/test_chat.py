@@ -12,7 +12,7 @@ from tests.trainer_core.data.templates import SPECIAL_TOKENS, TEMPLATES
 from trainer_core.contract import ModelSource
 from trainer_core.data.chat import ChatRenderer, ChatText
 from trainer_core.data.template import TemplateRefusal
-from trainer_core.tokenizer import load_tokenizer
+from trainer_core.model.tokenizer import load_tokenizer
 
 Message = dict[str, Any]
 TOOLS = [{"type": "function", "function": {"name": "fly", "parameters": {"type": "object"}}}]

@@ -13,7 +13,7 @@ from trainer_core.contract import DataSource, ModelSource
 from trainer_core.data.collate import PadCollator
 from trainer_core.data.encode import IGNORED, Encoded, Encoder
 from trainer_core.data.examples import ChatExample
-from trainer_core.tokenizer import load_tokenizer
+from trainer_core.model.tokenizer import load_tokenizer
 
 
 def test_padding_is_on_the_right_and_never_learnt() -> None:

@@ -19,8 +19,8 @@ from trainer_core.data.examples import ChatExample, Example, PromptExample, Text
 from trainer_core.data.formats import to_example
 from trainer_core.data.stored import read_rows
 from trainer_core.data.template import TemplateRefusal
-from trainer_core.faults import Fault
-from trainer_core.tokenizer import LoadedTokenizer, load_tokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer, load_tokenizer
+from trainer_core.run.faults import Fault
 
 EMOJI = "whole 🦆, family 👩‍👩‍👧, sign ☺️, flag 🇷🇴, ș"
 

@@ -13,8 +13,8 @@ from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.data.encode_labels import LabelEncoder
 from trainer_core.data.encode_tags import TagEncoder
 from trainer_core.data.prepare import Prepared, prepare, prepare_rows
-from trainer_core.faults import Fault
-from trainer_core.tokenizer import load_tokenizer
+from trainer_core.model.tokenizer import load_tokenizer
+from trainer_core.run.faults import Fault
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from tests.trainer_core.data.templates import GEMMA, SPECIAL_TOKENS
 from trainer_core.contract import CauseCode, Columns, DataSource, ModelSource, RunConfig
 from trainer_core.data.encode import IGNORED
 from trainer_core.data.prepare import Prepared, prepare
-from trainer_core.faults import Fault
-from trainer_core.tokenizer import load_tokenizer
+from trainer_core.model.tokenizer import load_tokenizer
+from trainer_core.run.faults import Fault
 
 
 def _write(path: Path, rows: Sequence[Any]) -> Path:

@@ -1,0 +1,1 @@
+"""Weights out of a checkpoint: put together, merged, proved by logits, and described."""

@@ -1,0 +1,1 @@
+"""The files of a finished run: results, plots and the model card."""

@@ -1,0 +1,1 @@
+"""The Hugging Face Trainers behind the methods: counting, averaging, generating, preferring."""
