@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Path, Query, Request
 from fastapi.params import Depends as DependsMarker
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
-from api.core import auth
+from api.core import auth, keys
 from api.core.auth import Actor, Permission
 from api.core.db import Database
 from api.core.errors import Denied, Unauthenticated
@@ -44,6 +46,7 @@ class Parts:
     follower: Follower
     actors: dict[str, tuple[float, Actor]] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
+    used: dict[str, float] = field(default_factory=dict)
 
 
 def parts_of(request: Request) -> Parts:
@@ -98,7 +101,8 @@ class Allow:
     async def __call__(self, request: Request) -> Actor:
         actor = await _actor(request)
         if not actor.may(self.permission):
-            raise Denied(f"this needs the permission {self.permission}, which the role {actor.role!r} lacks")
+            whose = f"the role {actor.role!r}" if actor.permissions is None else f"the key {actor.name!r}"
+            raise Denied(f"this needs the permission {self.permission}, which {whose} lacks")
         return actor
 
 
@@ -133,7 +137,7 @@ def _bearer(request: Request) -> str | None:
 async def _kept(parts: Parts, kept_as: str, secret: str, look_up: Callable[[Session, str], Actor]) -> Actor:
     """Look an actor up, or take the one found in the last seconds: a poll should not cost two queries.
 
-    A revoked key is thus refused within ACTOR_KEPT_S. Only good secrets are kept.
+    A key that another process revoked is thus refused within ACTOR_KEPT_S. Only good secrets are kept.
     """
     until, actor = parts.actors.get(kept_as, (0.0, None))
     if actor is not None and time.monotonic() < until:
@@ -141,13 +145,32 @@ async def _kept(parts: Parts, kept_as: str, secret: str, look_up: Callable[[Sess
 
     def find() -> Actor:
         with parts.database.reading() as session:
-            return look_up(session, secret)
+            actor = look_up(session, secret)
+        _note_use(parts, actor)
+        return actor
 
     found = await run_in_threadpool(find)
     if len(parts.actors) >= MAX_ACTORS_KEPT:
         parts.actors.clear()
     parts.actors[kept_as] = (time.monotonic() + ACTOR_KEPT_S, found)
     return found
+
+
+def _note_use(parts: Parts, actor: Actor) -> None:
+    """That a key was used is worth knowing, but no reason to make a request wait or fail."""
+    last = parts.used.get(actor.id)
+    if last is not None and time.monotonic() - last < keys.USE_WRITTEN_EVERY.total_seconds():
+        return
+    parts.used[actor.id] = time.monotonic()
+    with suppress(SQLAlchemyError):
+        keys.note_use(parts.database, actor.id)
+
+
+def forget_key(request: Request, key_id: str) -> None:
+    """Drop what is kept of a key and of its browser sessions: that it was revoked counts at once."""
+    kept = parts_of(request).actors
+    for kept_as in [name for name, (_, actor) in list(kept.items()) if actor.id == key_id]:
+        kept.pop(kept_as, None)
 
 
 def forget_actor(request: Request, token: str) -> None:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, delete, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -44,7 +44,11 @@ class Permission(StrEnum):
     ADMIN = "admin"
 
 
-ROLES: dict[str, frozenset[Permission]] = {"admin": frozenset(Permission)}
+ROLES: dict[str, frozenset[Permission]] = {
+    "admin": frozenset(Permission),
+    "member": frozenset(Permission) - {Permission.ADMIN},
+    "viewer": frozenset(permission for permission in Permission if permission.endswith(":read")),
+}
 
 
 @dataclass(frozen=True)
@@ -54,9 +58,11 @@ class Actor:
     id: str
     name: str
     role: str
+    permissions: frozenset[str] | None = None  # instead of the role's
 
     def may(self, permission: Permission) -> bool:
-        return permission in ROLES.get(self.role, frozenset())
+        own = self.permissions
+        return permission in (ROLES.get(self.role, frozenset()) if own is None else own)
 
 
 def digest(secret: str) -> str:
@@ -64,11 +70,22 @@ def digest(secret: str) -> str:
 
 
 def actor_for_key(session: Session, key: str) -> Actor:
-    """The actor behind an API key. Raises Unauthenticated for one that is unknown or revoked."""
-    row = session.scalar(select(ApiKey).where(ApiKey.key_sha256 == digest(key), ApiKey.revoked_at.is_(None)))
+    """The actor behind an API key. Raises Unauthenticated for one that is unknown, revoked or expired."""
+    row = session.scalar(select(ApiKey).where(ApiKey.key_sha256 == digest(key), *_is_good()))
     if row is None:
-        raise Unauthenticated("the API key is not known here, or it was revoked; the first one is in DATA_DIR/api-key")
-    return Actor(row.id, row.name, row.role)
+        raise Unauthenticated(
+            "the API key is not known here, or it was revoked or has expired; the first one is in DATA_DIR/api-key"
+        )
+    return _actor(row)
+
+
+def _is_good() -> tuple[ColumnElement[bool], ...]:
+    return ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now())
+
+
+def _actor(row: ApiKey) -> Actor:
+    own = None if row.permissions is None else frozenset(row.permissions)
+    return Actor(row.id, row.name, row.role, own)
 
 
 def open_browser_session(session: Session, key: str) -> str:
@@ -81,31 +98,33 @@ def open_browser_session(session: Session, key: str) -> str:
 
 
 def actor_for_token(session: Session, token: str) -> Actor:
-    """The actor behind a browser session. Raises Unauthenticated when it is over or its key was revoked."""
+    """The actor behind a browser session. Raises Unauthenticated when it is over or its key is good no more."""
     row = session.scalar(
         select(ApiKey)
         .join(BrowserSession, BrowserSession.api_key_id == ApiKey.id)
         .where(
             BrowserSession.token_sha256 == digest(token),
             BrowserSession.expires_at > now(),
-            ApiKey.revoked_at.is_(None),
+            *_is_good(),
         )
     )
     if row is None:
         raise Unauthenticated("the browser session is over; log in again")
-    return Actor(row.id, row.name, row.role)
+    return _actor(row)
 
 
 def close_browser_session(session: Session, token: str) -> None:
     session.execute(delete(BrowserSession).where(BrowserSession.token_sha256 == digest(token)))
 
 
-def add_key(session: Session, name: str, role: str = "admin", *, key: str | None = None) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is shown this once."""
-    if role not in ROLES:
+def add_key(
+    session: Session, name: str, role: str = "admin", *, key: str | None = None, permissions: list[str] | None = None
+) -> tuple[ApiKey, str]:
+    """A new key and its secret, which is shown this once. With `permissions` the role is but a word for them."""
+    if permissions is None and role not in ROLES:
         raise Invalid(f"there is no role {role!r}; the roles are {', '.join(sorted(ROLES))}", param="role")
     secret = key or "ty-" + secrets.token_urlsafe(32)
-    row = ApiKey(id=new_id("key"), name=name, role=role, key_sha256=digest(secret))
+    row = ApiKey(id=new_id("key"), name=name, role=role, key_sha256=digest(secret), permissions=permissions)
     session.add(row)
     session.flush()
     return row, secret

@@ -13,6 +13,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from api.core.columns import BigInt, ExactJson, Instant, Json
 from api.core.db import now
+from api.core.key_columns import KeyColumns
 from api.core.life_columns import LifeColumns
 from api.core.schedule_columns import ScheduleColumns
 
@@ -30,7 +31,7 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: Instant, dict[str, Any]: Json, list[Any]: Json, int: BigInt}
 
 
-class ApiKey(Base):
+class ApiKey(KeyColumns, Base):
     __tablename__ = "api_keys"
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -38,7 +39,6 @@ class ApiKey(Base):
     role: Mapped[str] = mapped_column(String(20))
     key_sha256: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
-    revoked_at: Mapped[datetime | None]
 
 
 class BrowserSession(Base):

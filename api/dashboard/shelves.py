@@ -1,4 +1,4 @@
-"""The plain pages: datasets and their rows, models, nodes, settings."""
+"""The plain pages: datasets and their rows, models, nodes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from api.core import datasets, models, nodes
 from api.core.auth import Actor, Permission
 from api.core.errors import NotFound
-from api.core.settings import Settings
 from api.core.tables import Dataset
 from api.dashboard.access import allow_page
 from api.dashboard.render import page
 from api.dashboard.row_lengths import sampled
-from api.deps import ReadSession, SettingsDep, StorageDep
+from api.deps import ReadSession, StorageDep
 
 router = APIRouter(include_in_schema=False)
 
@@ -77,12 +76,3 @@ def show_nodes(
     request: Request, session: ReadSession, actor: Annotated[Actor, allow_page(Permission.NODES_READ)]
 ) -> Response:
     return page("nodes.html", request, actor, nodes=nodes.listing(session), may_hold=actor.may(Permission.ADMIN))
-
-
-@router.get("/settings")
-def show_settings(
-    request: Request, settings: SettingsDep, actor: Annotated[Actor, allow_page(Permission.ADMIN)]
-) -> Response:
-    shown = settings.shown()
-    rows = [(name, shown[name], field.description or "") for name, field in Settings.model_fields.items()]
-    return page("settings.html", request, actor, rows=rows)

@@ -85,11 +85,15 @@ class DeliveryOut(BaseModel):
     ended_at: datetime | None
 
 
-def _out(row: WebhookEndpoint) -> dict[str, Any]:
+def shown_url(row: WebhookEndpoint) -> str:
+    """Of Slack and Teams only the host: the rest of such a URL is a secret."""
     is_secret = row.format in (Format.SLACK, Format.TEAMS)
-    url = re.sub(r"^(\w+://[^/?]+).*$", r"\1/…", row.url) if is_secret else row.url
+    return re.sub(r"^(\w+://[^/?]+).*$", r"\1/…", row.url) if is_secret else row.url
+
+
+def _out(row: WebhookEndpoint) -> dict[str, Any]:
     same = ("id", "name", "format", "events", "is_enabled", "disabled_reason", "created_at")
-    return {"url": url} | {name: getattr(row, name) for name in same}
+    return {"url": shown_url(row)} | {name: getattr(row, name) for name in same}
 
 
 def _delivery(row: WebhookDelivery) -> DeliveryOut:

@@ -38,7 +38,7 @@ from trainer_core.contract import ManifestFile
 PAGE = REPOSITORY / "docs" / "api.md"
 BLOCK = re.compile(r"^```(\w+)( setup)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REQUEST = re.compile(r"\$API(/[^\s\"?]*)")
-IDS = {"ds_": "DATASET", "job_": "JOB", "whk_": "WEBHOOK", "whd_": "DELIVERY", "exp_": "EXPORT"}
+IDS = {"ds_": "DATASET", "job_": "JOB", "whk_": "WEBHOOK", "whd_": "DELIVERY", "exp_": "EXPORT", "key_": "API_KEY"}
 
 
 @dataclass
