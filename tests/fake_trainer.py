@@ -35,6 +35,7 @@ from trainer_core.contract import (
     StopRequest,
 )
 from trainer_core.run.events import EventWriter
+from trainer_core.run.heartbeat import write_stacks_on_signal
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ class Fake:
     loaders: int = 0  # children a rank starts, in sessions of their own, with nothing of the launcher in their parents
     fail_at: int | None = None  # ends with an error record
     die_at: int | None = None  # rank 1 (or the only one) kills itself with SIGKILL, once in the job's life
+    freeze_at: int | None = (
+        None  # the last rank stops itself as a frozen process would, in the first attempt; rank 0 waits
+    )
+    freeze_loader_at: int | None = None  # rank 0 waits for a loader process of its own that is frozen
+    nap_at: int | None = None  # every rank sleeps `nap_s` before this step, and goes on
+    nap_s: float = 0.0
     exits_silently: bool = False  # the first attempt leaves after the last save, without a word
     print_bytes: int = 0  # a line so long
 
@@ -97,6 +104,7 @@ def run(folder: RunFolder) -> int:
     fake = Fake(**config.training.get("fake", {}))
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _send_output(folder.rank_log(rank))
+    write_stacks_on_signal(folder.rank_stacks(rank))
     if fake.is_deaf:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     for _ in range(fake.loaders):
@@ -119,6 +127,7 @@ def _steps(config: RunConfig, folder: RunFolder, fake: Fake, events: EventWriter
         if folder.stop.exists() and not fake.is_deaf:
             return _stop(config, folder, events, rank, step - 1)
         _maybe_die(config, folder, fake, rank, step)
+        _maybe_freeze(config, fake, rank, step)
         if step == fake.fail_at:
             cause = Cause(code=CauseCode.NON_FINITE_LOSS, message=f"The loss at step {step} is NaN.")
             events.emit(Failed, step=step, cause=cause)
@@ -192,6 +201,28 @@ def _maybe_die(config: RunConfig, folder: RunFolder, fake: Fake, rank: int, step
     half.mkdir()
     (half / "weights.bin").write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _maybe_freeze(config: RunConfig, fake: Fake, rank: int, step: int) -> None:
+    if step == fake.nap_at:
+        time.sleep(fake.nap_s)
+    if config.attempt > 1:
+        return
+    if step == fake.freeze_loader_at:
+        wait_for_a_loader()
+    if step == fake.freeze_at:
+        if rank == int(os.environ["WORLD_SIZE"]) - 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        wait_for_a_peer()
+
+
+def wait_for_a_peer() -> None:
+    time.sleep(1000)
+
+
+def wait_for_a_loader() -> None:
+    loader = subprocess.Popen([sys.executable, "-S", "-c", "import os; os.kill(os.getpid(), 19)"])
+    loader.wait()
 
 
 def _plan(events: EventWriter, fake: Fake) -> None:

@@ -1,4 +1,4 @@
-"""`python -m trainer_core run|preflight|export RUN_DIR`: the trainer's command, started once a rank.
+"""`python -m trainer_core run|preflight|export|serve RUN_DIR`: the trainer's command, started once a rank.
 
 Sends the rank's output to its log file first and only then loads the program, which imports torch: five seconds
 in which a failed import would otherwise be lost.
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from trainer_core.contract import RunFolder
+from trainer_core.run.heartbeat import write_stacks_on_signal
 from trainer_core.run.launch_env import drop_stray_switches, read_launch_env, send_output_to
 
 # Loaded by name, after the output has been redirected.
@@ -20,6 +21,7 @@ PROGRAMS = {
     "run": "trainer_core.run.program",
     "preflight": "trainer_core.preflight.start",
     "export": "trainer_core.export.program",
+    "serve": "trainer_core.serve.program",
 }
 
 
@@ -32,7 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     folder = RunFolder(options.run_dir.resolve())
     drop_stray_switches()
     if options.command == "run":
-        send_output_to(folder.rank_log(read_launch_env().rank))
+        rank = read_launch_env().rank
+        send_output_to(folder.rank_log(rank))
+        write_stacks_on_signal(folder.rank_stacks(rank))
     program = importlib.import_module(PROGRAMS[options.command])
     return int(program.main(folder))
 

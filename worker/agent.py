@@ -207,6 +207,7 @@ class Agent:
             launchers=self._launchers,
             environ=os.environ,
             n_cores=n_cores(),
+            stall=resolved.stall,
         )
         folders.lay_out(plan, config)
         self._say_launched(plan, config.parallel.launcher, len(devices))

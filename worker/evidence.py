@@ -14,6 +14,7 @@ from worker.outcome import Evidence, LauncherExit
 from worker.plan import RunPlan
 from worker.process import Identity, boot_id
 from worker.ship import Told
+from worker.stall import kept_cause
 from worker.tail import clean
 from worker.upload import Uploader
 
@@ -34,6 +35,7 @@ def gather(
         done=told.done,
         stopped=told.stopped,
         failed=told.failed,
+        stalled=kept_cause(folder),
         planned_steps=plan.planned_steps,
         saved=told.saved,
         uploaded=uploader.uploaded,

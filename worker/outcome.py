@@ -43,6 +43,7 @@ class Evidence:
     done: Done | None = None
     stopped: Stopped | None = None
     failed: Failed | None = None
+    stalled: Cause | None = None  # why the supervisor itself ended the run
     planned_steps: int | None = None
     saved: Mapping[int, CheckpointSaved] = field(default_factory=dict)
     uploaded: Mapping[int, str] = field(default_factory=dict)  # step -> digest of the manifest in storage
@@ -61,6 +62,8 @@ def judge(evidence: Evidence) -> Outcome:
             return _outcome(evidence, "succeeded", None)
         if evidence.stop is None:
             return _outcome(evidence, "failed", problem)
+    if evidence.stalled is not None and evidence.stop is None:
+        return _outcome(evidence, "failed", evidence.stalled)
     cause = _told_cause(evidence)
     if evidence.stop is not None and not _counts_beside(evidence.stop, cause):
         return _outcome(evidence, "stopped", None)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from api.core.settings import Settings
 from api.core.specs import Resolved
+from api.core.stalls import StallLimits, StallSpec, limits_of
 from trainer_core.contract import DataSource, Frozen, ModelSource, ResumePoint, RunConfig
 from worker.launchers import Launch, Launcher
 from worker.process import MARKER
@@ -52,6 +53,7 @@ class RunPlan(Frozen):
     argv: list[str]
     env: dict[str, str] = Field(repr=False)
     planned_steps: int | None = None
+    stall: StallLimits = StallLimits()
 
 
 def run_dir(settings: Settings, job_id: str, attempt: int) -> Path:
@@ -94,6 +96,7 @@ def make_config(
             eval_sha256=data.eval.sha256 if data.eval else None,
         ),
         adapter=resolved.adapter,
+        quantization=resolved.quantization,
         training=training,
         parallel=resolved.parallel,
         device=device,
@@ -117,6 +120,7 @@ def make_plan(
     launchers: Mapping[str, Launcher],
     environ: Mapping[str, str],
     n_cores: int,
+    stall: StallSpec = StallSpec(),
 ) -> RunPlan:
     """The command line and environment that start `config` on `devices`."""
     indexes = [device.index for device in devices]
@@ -138,6 +142,7 @@ def make_plan(
         argv=launchers[config.parallel.launcher](launch),
         env=env,
         planned_steps=config.planned_steps,
+        stall=limits_of(stall, settings),
     )
 
 

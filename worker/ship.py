@@ -37,8 +37,17 @@ class Told:
     saved: dict[int, CheckpointSaved] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
     has_trained: bool = False
+    n_records: int = 0
+    phase: Phase | None = None
+    has_moved: bool = False  # a step was told of since the phase began
+    step: int = 0
 
     def note(self, record: AnyRecord) -> None:
+        self.n_records += 1
+        if isinstance(record, PhaseChanged):
+            self.phase, self.has_moved = record.phase, False
+        elif isinstance(record, Metrics):
+            self.step, self.has_moved = record.step, True
         match record:
             case PhaseChanged(phase=Phase.TRAINING) | Metrics():
                 self.has_trained = True

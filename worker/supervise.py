@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.core import attempts, events
+from api.core import attempts, events, stalls
 from api.core.attempts import Answer, Lost, Outcome
 from api.core.db import Database
 from api.core.errors import TrainyardError
 from api.core.events import NewEvent
 from api.core.settings import Settings
+from api.core.states import Health
 from api.core.storage import Storage
 from api.core.tables import Attempt, Checkpoint
 from trainer_core.contract import RunFolder, StopRequest
@@ -31,6 +32,8 @@ from worker.patience import AWAY, Backoff, Pace
 from worker.plan import RunPlan
 from worker.process import Identity, Rung, Tree, rung_at, start_leader
 from worker.ship import LogShipper, RecordShipper
+from worker.stacks import take as take_stacks
+from worker.stall import Report, Silence, StallWatch, keep_cause, kept_cause
 from worker.upload import Listed, Uploader
 
 log = logging.getLogger(__name__)
@@ -72,6 +75,7 @@ class Leaving:
 class Paces:
     beat: Pace
     ship: Pace
+    stall: Pace
     report: Pace = field(default_factory=lambda: Pace(60.0, 60.0))
 
 
@@ -83,11 +87,14 @@ class Supervisor:
         self._settings = settings
         self._plan = plan
         self._folder = RunFolder(plan.run_dir)
-        self._paces = Paces(Pace(settings.beat_every_s), Pace(settings.ship_every_s))
+        self._paces = Paces(
+            Pace(settings.beat_every_s), Pace(settings.ship_every_s), Pace(min(5.0, plan.stall.after_s / 10))
+        )
         self._leaving = Leaving()
         self._is_lost = False
         self._uploader = Uploader(db, storage, plan, patience_s=settings.lost_after_s)
         self._records = RecordShipper(db, plan.attempt_id, self._folder, self._uploader.take)
+        self._stalls = StallWatch(self._folder, plan.stall, time.monotonic())
         self._tree: Tree
 
     def run(self) -> Outcome | None:
@@ -128,6 +135,7 @@ class Supervisor:
         self._every(self._paces.beat, self._beat)
         if not self._is_lost:
             self._every(self._paces.ship, self._ship)
+            self._every(self._paces.stall, self._watch)
         if (self._folder.exit.exists() or not self._tree.leader.is_alive()) and not self._is_lost:
             self._leaving.leave(now_s)
         self._is_lost = self._is_lost or self._uploader.is_lost
@@ -182,6 +190,33 @@ class Supervisor:
         self._records.read()
         self._records.ship()
         self._logs.ship(time.monotonic())
+
+    def _watch(self) -> None:
+        """A run that was asked to leave has limits of its own; one that was ended for a stall is made to leave again
+        by whoever supervises it next."""
+        if self._leaving.stop is not None or self._leaving.leave_at is not None:
+            return
+        now_s = time.monotonic()
+        if kept_cause(self._folder) is not None:
+            self._leaving.leave(now_s)
+            return
+        was_stalled = self._stalls.is_stalled
+        silence = self._stalls.look(self._records.told, now_s)
+        if silence is not None:
+            self._act_on(silence)
+        elif was_stalled and not self._stalls.is_stalled:
+            self._tell_health(NewEvent("moving", "The run makes progress again."), Health.OK)
+
+    def _act_on(self, silence: Silence) -> None:
+        report = Report(silence, take_stacks(self._tree.remains(), self._folder), self._plan.attempt)
+        self._uploader.take_file(report.write(self._folder), report.name)
+        if self._plan.stall.stops:
+            keep_cause(self._folder, report.cause())
+        self._tell_health(report.event(stops=self._plan.stall.stops), Health.STALLED)
+
+    def _tell_health(self, event: NewEvent, health: Health) -> None:
+        with self._db.session() as session:
+            stalls.tell(session, self._plan.attempt_id, event, health)
 
     def _is_gone(self) -> bool:
         """The proof: neither the leader nor anything that came of it lives."""

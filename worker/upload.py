@@ -97,6 +97,11 @@ class Uploader:
                 self._work.append(lambda: self._upload_checkpoint(record, held))
         self._wake.set()
 
+    def take_file(self, path: Path, name: str) -> None:
+        """An artifact that people should see before the run has ended."""
+        self._work.append(lambda: self._upload_artifact(path, name))
+        self._wake.set()
+
     def close(self) -> None:
         """The run is gone and nothing more is taken: finish, then the artifacts."""
         self._work.extend(

@@ -11,7 +11,7 @@ from typing import Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from api.core import dependencies, estimates
+from api.core import adapters, dependencies, estimates
 from api.core.chosen import count_rows, find_dataset, find_model, format_of, resolved_model, resolved_rows, with_ids
 from api.core.errors import Invalid
 from api.core.estimated import JobEstimate
@@ -22,6 +22,7 @@ from api.core.strategy import Choice
 from api.core.tables import Device
 from trainer_core.arguments.resolve import Resolved as Options
 from trainer_core.arguments.resolve import resolve as resolve_options
+from trainer_core.arguments.table import default_rate
 from trainer_core.contract import ParallelSpec
 from trainer_core.contract.method_options import OPTIONS
 from trainer_core.methods_table import metrics_before_reading
@@ -35,8 +36,20 @@ DeviceKind = Literal["cpu", "cuda"]
 DEFAULT_SEED = 42
 MAX_STEPS = 10**12
 BODY_ORDER = (
-    *("name", "model", "method", *OPTIONS, "dataset", "adapter", "training", "parallel", "labels", "continue_from"),
-    *("depends_on", "time_limit_s", "project", "preemptible", "resources"),
+    *(
+        "name",
+        "model",
+        "method",
+        *OPTIONS,
+        "dataset",
+        "adapter",
+        "quantization",
+        "training",
+        "parallel",
+        "labels",
+        "continue_from",
+    ),
+    *("depends_on", "time_limit_s", "project", "preemptible", "resources", "stall"),
 )
 
 
@@ -65,7 +78,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings, *, refuse_misfi
     asked, spec, options = spec, *_with_choice(spec, choice, options, device, problems if refuse_misfits else [])
     spread = _spread(spec.parallel, options, device, problems)
     plan = _plan(spec, n_train, options, problems) if options and train else None
-    problems += dependencies.check(session, spec.depends_on)
+    problems += [*adapters.problems_of(spec, model, spread, options), *dependencies.check(session, spec.depends_on)]
     if problems or not (model and train and rows_format and options and spread and plan):
         raise refused(problems)
     data = ResolvedData(
@@ -80,7 +93,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings, *, refuse_misfi
         **spec.blocks(),
         model=resolved_model(model, settings),
         data=data,
-        adapter=spec.adapter,
+        **{name: getattr(spec, name) for name in ("adapter", "quantization")},
         training=options.values,
         parallel=spec.parallel.model_copy(update={"strategy": spread.strategy, "zero_stage": spread.stage}),
         deepspeed=spread.config or None,
@@ -91,6 +104,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings, *, refuse_misfi
         planned_steps=plan.total_steps,
         steps_per_epoch=plan.steps_per_epoch,
         global_batch_size=plan.global_batch,
+        stall=spec.stall,
         notes=[*options.notes, *(choice.notes if choice else ()), *spread.notes, *plan.notes],
     )
     if spec.continue_from is not None:
@@ -151,6 +165,7 @@ def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> Opti
             has_eval=has_eval,
             device=device,
             adapter=spec.adapter is not None,
+            default_rate=default_rate(spec.adapter.type if spec.adapter else None),
             strategy=_strategy(spec.parallel),
             method=spec.method,
             available_metrics=metrics_before_reading(spec, spec.training),

@@ -75,6 +75,12 @@ class Settings(BaseSettings):
     )
     stop_grace_s: float = Field(default=8.0, ge=0, description="After STOP, before SIGTERM.")
     term_grace_s: float = Field(default=5.0, ge=0, description="After SIGTERM, before SIGKILL.")
+    stall_after_s: float = Field(
+        default=900.0, gt=0, description="A run that makes no step for so long is stalled; a job may say otherwise."
+    )
+    stall_slow_after_s: float = Field(
+        default=3600.0, gt=0, description="The same while it loads, makes a first step, saves or exports."
+    )
     preflight_timeout_s: float = Field(default=600.0, gt=0, description="How long reading and tokenising may take.")
     max_attempts_internal: int = Field(default=3, ge=1, description="Attempts when the fault is the service's own.")
     max_attempts_node: int = Field(default=3, ge=1, description="Attempts when the fault is a node's.")

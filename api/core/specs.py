@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from api.core.estimated import JobEstimate
-from trainer_core.contract import Columns, Frozen, LoraAdapter, ParallelSpec, Retention
+from api.core.stalls import StallSpec
+from trainer_core.contract import Adapter, Columns, Frozen, ParallelSpec, Quantization, Retention
 from trainer_core.contract.method_options import MethodBlocks
 from trainer_core.data.report import TrainFormat
 from trainer_core.numbers import OpenFraction, PositiveWholeNumber, WholeNumber, as_whole
@@ -104,7 +105,10 @@ class JobSpec(MethodBlocks):
     name: Name | None = Field(default=None, description="A label for people; null: made of model and dataset.")
     model: Reference = Field(description="Name (or id) of a registered base model.")
     dataset: DatasetSpec
-    adapter: LoraAdapter | None = Field(default=None, description="null: every weight is trained.")
+    adapter: Adapter | None = Field(default=None, description="null: every weight is trained; see docs/adapters.md.")
+    quantization: Quantization | None = Field(
+        default=None, description="Hold the frozen base under an adapter in 4 or 8 bits (QLoRA)."
+    )
     training: dict[str, Any] = Field(default_factory=dict, description="transformers.TrainingArguments by name.")
     parallel: ParallelSpec = ParallelSpec()
     labels: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=MAX_LABELS)
@@ -122,6 +126,7 @@ class JobSpec(MethodBlocks):
         default=False, description="May be stopped at a checkpoint for a job of higher priority, and goes on later."
     )
     resources: ResourceSpec = ResourceSpec()
+    stall: StallSpec = Field(default=StallSpec(), description="How long it may be silent, and what follows.")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -178,7 +183,8 @@ class Resolved(MethodBlocks):
     version: Literal[1] = 1
     model: ResolvedModel
     data: ResolvedData
-    adapter: LoraAdapter | None = None
+    adapter: Adapter | None = None
+    quantization: Quantization | None = None
     training: dict[str, Any] = Field(description="Training options with the service's defaults, names translated.")
     parallel: ParallelSpec = Field(description="`strategy` is ddp or deepspeed, never auto.")
     deepspeed: dict[str, Any] | None = Field(default=None, description="The DeepSpeed configuration; null with ddp.")
@@ -193,6 +199,7 @@ class Resolved(MethodBlocks):
     steps_per_epoch: int
     global_batch_size: int
     start: ResolvedStart | None = None
+    stall: StallSpec = StallSpec()
     estimate: JobEstimate | None = Field(
         default=None, description="Memory, disk, tokens and time it is expected to need."
     )

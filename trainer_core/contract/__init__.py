@@ -4,7 +4,10 @@ This is the one door into `trainer_core` for the service. It imports pydantic on
 no database, no server. A person can write a `config.json` by hand and run it: `python -m trainer_core run RUN_DIR`.
 """
 
+from trainer_core.contract.adapters import Adapter as Adapter
+from trainer_core.contract.adapters import AnyAdapter as AnyAdapter
 from trainer_core.contract.adapters import LoraAdapter as LoraAdapter
+from trainer_core.contract.adapters import peft_part as peft_part
 from trainer_core.contract.causes import Cause as Cause
 from trainer_core.contract.causes import CauseCode as CauseCode
 from trainer_core.contract.config import DataSource as DataSource
@@ -14,6 +17,7 @@ from trainer_core.contract.config import Retention as Retention
 from trainer_core.contract.config import RowFormat as RowFormat
 from trainer_core.contract.config import RunConfig as RunConfig
 from trainer_core.contract.folder import MANIFEST_NAME as MANIFEST_NAME
+from trainer_core.contract.folder import STACKS_SIGNAL as STACKS_SIGNAL
 from trainer_core.contract.folder import ExitCode as ExitCode
 from trainer_core.contract.folder import RunFolder as RunFolder
 from trainer_core.contract.folder import StopRequest as StopRequest
@@ -23,6 +27,7 @@ from trainer_core.contract.job import JsonScalar as JsonScalar
 from trainer_core.contract.job import ParallelSpec as ParallelSpec
 from trainer_core.contract.manifest import Manifest as Manifest
 from trainer_core.contract.manifest import ManifestFile as ManifestFile
+from trainer_core.contract.quantization import Quantization as Quantization
 from trainer_core.contract.records import AnyRecord as AnyRecord
 from trainer_core.contract.records import CheckpointRemoved as CheckpointRemoved
 from trainer_core.contract.records import CheckpointSaved as CheckpointSaved

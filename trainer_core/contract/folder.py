@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import IntEnum
 from pathlib import Path
 from typing import Literal
@@ -39,11 +40,21 @@ class RunFolder:
     def rank_log(self, rank: int) -> Path:
         return self.logs / f"rank{rank}.log"
 
+    def rank_beat(self, rank: int) -> Path:
+        """Touched by the rank at every step and every evaluated batch: its sign of life."""
+        return self.scratch / f"rank{rank}.beat"
+
+    def rank_stacks(self, rank: int) -> Path:
+        """Where the rank and its loaders write their stacks on STACKS_SIGNAL."""
+        return self.scratch / f"rank{rank}.stacks"
+
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"checkpoint-{step}"
 
 
 MANIFEST_NAME = "manifest.json"
+STACKS_SIGNAL = signal.SIGUSR2
+"""On it a rank writes where it stands, see `RunFolder.rank_stacks`."""
 
 
 class ExitCode(IntEnum):

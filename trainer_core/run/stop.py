@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from trainer_core.contract import RunFolder, StopRequest
 from trainer_core.run.faults import StopAsked
+from trainer_core.run.heartbeat import Heartbeat
 from trainer_core.run.ranks import Ranks
 
 
@@ -17,10 +18,13 @@ class StopSign:
     def __init__(self, folder: RunFolder, ranks: Ranks) -> None:
         self._path = folder.stop
         self._ranks = ranks
+        self._heartbeat = Heartbeat(folder.rank_beat(ranks.rank))
         self.request: StopRequest | None = None
 
     def seen(self) -> bool:
-        """Does the file exist? Rank 0 alone looks; others answer False."""
+        """Does the file exist? Rank 0 alone looks; others answer False. Asked at every step and every evaluated batch,
+        so it is this rank's sign of life too."""
+        self._heartbeat.beat()
         return self._ranks.is_main and self._path.exists()
 
     def agree(self) -> bool:
