@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 _LONGEST_SHOWN = 60
+_CONTAINER = re.compile(r"(list|dict|set|tuple)\[.*\]")
 _SECRET = re.compile(r"token|secret|password|passwd|api_?key|credential|authorization", re.IGNORECASE)
 
 
@@ -52,7 +53,14 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate a person most likely meant, or null when none is near."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
-    return by_folded[found[0]] if found else None
+    return by_folded[found[0]] if found else _nearest_by_word(name.casefold(), by_folded)
+
+
+def _nearest_by_word(name: str, by_folded: Mapping[str, str]) -> str | None:
+    """`alhpa` for `lora_alpha`: the shortest candidate with a word that is nearly the same."""
+    words = {word: full for full in sorted(by_folded, key=len, reverse=True) for word in full.split("_")}
+    found = difflib.get_close_matches(name, [word for word in words if len(word) > 2], n=1, cutoff=0.75)
+    return by_folded[words[found[0]]] if found else None
 
 
 def unknown_key(param: str, name: str, candidates: Iterable[str]) -> Problem:
@@ -111,8 +119,15 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: str) -> Prob
     kind = details["type"]
     path, types_here, last = _walk(details["loc"], model, prefix, is_unknown_key=kind == "extra_forbidden")
     if kind == "extra_forbidden":
-        fields = [name for candidate in types_here if _is_model(candidate) for name in _names(candidate)]
-        return unknown_key(path, last, fields)
+        models = [candidate for candidate in types_here if _is_model(candidate)]
+        for one in models:
+            if last in (why := getattr(one, "refused", {})):
+                return Problem(
+                    path, f"`{last}` {why[last]}", "not_served", "Leave it out.", show(details["input"], path)
+                )
+        return unknown_key(path, last, [name for candidate in models for name in _names(candidate)])
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return _no_member(details, path, types_here)
     if kind == "missing":
         return Problem(path, "is required and was not given", "missing")
     message = details["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -123,6 +138,23 @@ def _problem(details: ErrorDetails, model: type[BaseModel], prefix: str) -> Prob
         near = nearest(details["input"], choices)
         hint = f"Did you mean `{near}`?" if near else None
     return Problem(path, cut_message(message), "invalid_value", hint, show(details["input"], path))
+
+
+def _no_member(details: ErrorDetails, path: str, types_here: Iterable[Any]) -> Problem:
+    """A block whose `type` none of a union's members has."""
+    kinds = sorted(str(tag) for one in types_here if _is_model(one) for tag in _kinds(one))
+    found = details["input"].get("type") if isinstance(details["input"], Mapping) else details["input"]
+    if not isinstance(details["input"], Mapping):
+        message = f"expected an object with a `type`, one of {', '.join(kinds)}"
+        return Problem(path, message, "invalid_value", None, show(found, path))
+    near = nearest(found, kinds) if isinstance(found, str) else None
+    hint = f"Did you mean `{near}`?" if near else None
+    return Problem(_join(path, "type"), f"expected one of {', '.join(kinds)}", "invalid_value", hint, show(found, path))
+
+
+def _kinds(model: type[BaseModel]) -> tuple[Any, ...]:
+    field = model.model_fields.get("type")
+    return get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
 
 
 def cut_message(message: str) -> str:
@@ -140,7 +172,7 @@ def _walk(
     for index, part in enumerate(loc):
         if is_unknown_key and index == len(loc) - 1:
             return _join(path, part), here, str(part)
-        step = _step(here, part)
+        step = None if _is_container_label(here, part) else _step(here, part)
         if step is None:
             here = _narrow(here, str(part))
             continue
@@ -170,8 +202,15 @@ def _step(here: Iterable[Any], part: str | int) -> list[Any] | None:
     return found or None
 
 
+def _is_container_label(here: Sequence[Any], part: str | int) -> bool:
+    """Whether a part is pydantic's name for the list or dict among a union's members."""
+    return isinstance(part, str) and len(here) > 1 and _CONTAINER.fullmatch(part) is not None
+
+
 def _narrow(here: list[Any], label: str) -> list[Any]:
     """Keeps the union member a label names: its class, or the value of its discriminating field."""
+    if found := _CONTAINER.fullmatch(label):
+        return [c for c in here if getattr(get_origin(c), "__name__", "") == found[1]] or here
     named = [c for c in here if _is_model(c) and (c.__name__ == label or label in _tags(c))]
     return named or here
 

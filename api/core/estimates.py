@@ -33,7 +33,7 @@ def choice_of(
     """What strategy auto comes to; null where the job names its strategy."""
     if strategy_asked(spec.parallel) is not None:
         return None
-    load = _load(model, spec.adapter, training, spec.parallel, spec.dataset.max_length, device)
+    load = _load(model, spec, training, spec.parallel, spec.dataset.max_length, device)
     return choose(load, capacity.rooms(session, device, spec.parallel.n_processes, spec.resources))
 
 
@@ -84,13 +84,13 @@ def read_config(model: BaseModel) -> dict[str, Any]:
 
 def _of(session: Session, resolved: Resolved, model: BaseModel, wanted: ResourceSpec) -> tuple[Load, list[Room]]:
     parallel, device = resolved.parallel, resolved.device
-    load = _load(model, resolved.adapter, resolved.training, parallel, resolved.data.max_length, device)
+    load = _load(model, resolved, resolved.training, parallel, resolved.data.max_length, device)
     return load, capacity.rooms(session, device, parallel.n_processes, wanted)
 
 
 def _load(
     model: BaseModel,
-    adapter: Any,
+    asked: JobSpec | Resolved,
     training: dict[str, Any],
     parallel: ParallelSpec,
     max_length: int,
@@ -99,7 +99,8 @@ def _load(
     return Load(
         model_config=read_config(model),
         n_stored=model.details.get("n_parameters"),
-        adapter=adapter,
+        adapter=asked.adapter,
+        quantization=asked.quantization,
         training=training,
         n_processes=parallel.n_processes,
         max_length=max_length,

@@ -16,6 +16,7 @@ from api.core.ids import is_id
 from api.core.specs import ContinueFrom, Resolved, ResolvedStart
 from api.core.tables import Job
 from trainer_core.contract import Manifest
+from trainer_core.contract.adapters import describe
 from trainer_core.problems import Problem, show
 
 OPEN_ENDED_SCHEDULES = frozenset({"constant", "constant_with_warmup"})
@@ -62,13 +63,13 @@ def _same_weights(new: Resolved, old: Resolved) -> Iterator[Problem]:
             "Name the same model.",
             show(new.model.name),
         )
-    if new.adapter != old.adapter:
-        was = "full weights" if old.adapter is None else f"a LoRA adapter of rank {old.adapter.r}"
+    if (new.adapter, new.quantization) != (old.adapter, old.quantization):
+        was = describe(old.adapter)
         yield Problem(
             "adapter",
             f"the checkpoint holds {was} with other settings than this job's",
             "conflict",
-            "Take the adapter block of the earlier job.",
+            "Take the adapter block, and quantization, of the earlier job.",
         )
 
 

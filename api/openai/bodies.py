@@ -5,6 +5,7 @@ The base rate of `learning_rate_multiplier` is the service's own default rate: o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
@@ -12,7 +13,7 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from api.core.errors import Invalid
 from api.core.specs import JobSpec, LabelKey, LabelValue, Reference, detail_of
 from api.openai.names import dataset_id
-from trainer_core.arguments.table import LEARNING_RATE_ADAPTER, LEARNING_RATE_FULL
+from trainer_core.arguments.table import default_rate
 from trainer_core.contract import Frozen
 from trainer_core.numbers import PositiveNumber, PositiveWholeNumber, WholeNumber
 from trainer_core.problems import from_validation_error
@@ -134,7 +135,7 @@ def as_spec(body: CreateJob, start: dict[str, Any] | None = None) -> JobSpec:
         **_block(method, body),
         **_started(start, body),
     }
-    sent["training"] = _training(body, has_adapter=sent["adapter"] is not None)
+    sent["training"] = _training(body, sent["adapter"])
     try:
         return JobSpec.model_validate(sent)
     except ValidationError as invalid:
@@ -202,14 +203,14 @@ def _grader(body: CreateJob) -> dict[str, Any]:
     return sent.grader
 
 
-def _training(body: CreateJob, *, has_adapter: bool) -> dict[str, Any]:
+def _training(body: CreateJob, adapter: dict[str, Any] | None) -> dict[str, Any]:
     """The training block with what the hyperparameters say. Raises Invalid where an option is given twice."""
     hyper, training = body.hyper, dict(body.training)
     said: dict[str, Any] = {}
     if hyper.n_epochs != "auto":
         said["num_train_epochs"] = hyper.n_epochs
     if hyper.learning_rate_multiplier != "auto":
-        said["learning_rate"] = base_rate(has_adapter=has_adapter) * hyper.learning_rate_multiplier
+        said["learning_rate"] = base_rate(adapter) * hyper.learning_rate_multiplier
     if hyper.batch_size != "auto":
         said |= _batch(hyper.batch_size, body)
     if isinstance(hyper, ReinforcementHyperparameters) and hyper.eval_interval != "auto":
@@ -222,9 +223,9 @@ def _training(body: CreateJob, *, has_adapter: bool) -> dict[str, Any]:
     return training | said
 
 
-def base_rate(*, has_adapter: bool) -> float:
+def base_rate(adapter: Mapping[str, Any] | None) -> float:
     """The learning rate that a multiplier of 1 means."""
-    return LEARNING_RATE_ADAPTER if has_adapter else LEARNING_RATE_FULL
+    return default_rate(None if adapter is None else str(adapter.get("type", "lora")))
 
 
 def _batch(batch_size: int, body: CreateJob) -> dict[str, int]:

@@ -140,7 +140,7 @@ def _hyperparameters(row: Job) -> Object:
     """What the run really uses, in OpenAI's words. Epochs are left out where steps decide, or a part of one."""
     resolved, training = row.resolved, row.resolved["training"]
     found: Object = {"batch_size": resolved["global_batch_size"]}
-    base = base_rate(has_adapter=resolved["adapter"] is not None)
+    base = base_rate(resolved["adapter"])
     if "learning_rate" in training:
         found["learning_rate_multiplier"] = round(training["learning_rate"] / base, 9)
     epochs = training.get("num_train_epochs")

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from trainer_core.contract import LoraAdapter
 from trainer_core.memory.estimate import MemoryEstimate, checkpoint_bytes, count_parameters, estimate
-from trainer_core.memory.shape import count_trainable, read_shape
+from trainer_core.memory.shape import read_shape
+from trainer_core.memory.trained import count_trained
 
 SMALL = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
          "intermediate_size": 100, "vocab_size": 301}  # fmt: skip
@@ -93,19 +94,16 @@ def test_adapter_trains_what_peft_trains(name: str, adapter: dict[str, Any]) -> 
         task_type="CAUSAL_LM", fan_in_fan_out=name == "gpt2", **{"target_modules": "all-linear", **adapter}
     )
     real = get_peft_model(real_model(CONFIGS[name], "cpu"), peft_config)
-    shape = read_shape(CONFIGS[name])
-    assert shape is not None
-    assert count_trainable(shape, LoraAdapter(**adapter)) == sum(
+    assert count_trained(CONFIGS[name], LoraAdapter(**adapter)) == sum(
         p.numel() for p in real.parameters() if p.requires_grad
     )
 
 
 def test_named_modules_are_adapted_alone() -> None:
-    shape = read_shape(CONFIGS["llama"])
-    assert shape is not None
-    assert count_trainable(shape, LoraAdapter(r=2, target_modules=["q_proj"])) == 3 * 2 * (48 + 48)
+    llama = CONFIGS["llama"]
+    assert count_trained(llama, LoraAdapter(r=2, target_modules=["q_proj"])) == 3 * 2 * (48 + 48)
     pattern = LoraAdapter(r=2, target_modules=["q_proj"], rank_pattern={"q_proj": 3})
-    assert count_trainable(shape, pattern) == 3 * 3 * (48 + 48)
+    assert count_trained(llama, pattern) == 3 * 3 * (48 + 48)
 
 
 @pytest.mark.parametrize("n_processes", [1, 2, 8])

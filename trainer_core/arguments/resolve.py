@@ -50,12 +50,14 @@ def resolve(
     available_metrics: Collection[str] | Mapping[str, bool] = ("eval_loss",),
     extra_packages: Collection[str] = (),
     method: str = "sft",
+    default_rate: float | None = None,
 ) -> Resolved:
     """Translates, checks and completes the block. Raises OptionsInvalid with all problems at once.
 
     `has_eval` says whether eval rows will be there; `available_metrics` are the figures the method's evaluation
     computes, as a mapping with whether a greater one is better; `extra_packages` are importable packages beyond the
-    trainer's own, for optimizers and kernels of others.
+    trainer's own, for optimizers and kernels of others; `default_rate` is the learning rate where none is
+    given, null the usual one.
     """
     reading = read(training, device=device, generates=method == "seq2seq")
     values = reading.values
@@ -70,7 +72,8 @@ def resolve(
     greater_is_better = greater if greater is not None else _is_greater_better(best, available_metrics)
     if values.get("lr_scheduler_type") in ("reduce_lr_on_plateau", "greedy"):
         values |= {"metric_for_best_model": best, "greater_is_better": greater_is_better}
-    _fill_defaults(values, device=device, adapter=adapter)
+    usual_rate = LEARNING_RATE_ADAPTER if adapter else LEARNING_RATE_FULL
+    _fill_defaults(values, device=device, rate=default_rate or usual_rate)
     notes = [*reading.notes, *_note_on_cadence(values), *_promises(taken, training, values)]
     return Resolved(values, best, greater_is_better, taken["seed"], notes)
 
@@ -175,12 +178,12 @@ def _is_greater_better(best: str, available: Collection[str] | Mapping[str, bool
 # Defaults and promises ---------------------------------------------------------------------------------------------
 
 
-def _fill_defaults(values: dict[str, Any], *, device: str, adapter: bool) -> None:
+def _fill_defaults(values: dict[str, Any], *, device: str, rate: float) -> None:
     """The service's defaults for what was not given; the table says why each is what it is."""
     for option in ACCEPTED.values():
         if option.default is not None:
             values.setdefault(option.name, option.default)
-    values.setdefault("learning_rate", LEARNING_RATE_ADAPTER if adapter else LEARNING_RATE_FULL)
+    values.setdefault("learning_rate", rate)
     is_short = values.get("max_steps", SHORT_RUN) < SHORT_RUN
     has_warmup = values["lr_scheduler_type"] not in NO_WARMUP_SCHEDULERS and not is_short
     values.setdefault("warmup_steps", WARMUP_SHARE if has_warmup else 0)

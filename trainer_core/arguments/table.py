@@ -108,7 +108,11 @@ _OPTIONS = (
     ),
     # Rate and optimizer
     Option(
-        "learning_rate", "number", "Peak rate; unset: 2e-4 for adapters, 2e-5 for full weights.", over=0, at_most=100
+        "learning_rate",
+        "number",
+        "Peak rate; unset: 2e-5 for full weights, 2e-4 for LoRA; docs/adapters.md.",
+        over=0,
+        at_most=100,
     ),
     Option("lr_scheduler_type", "choice", "Shape of the rate.", "cosine", choices=tuple(SCHEDULERS)),
     Option("lr_scheduler_kwargs", "object", "Further numbers of the schedule; see the table of schedules."),
@@ -227,6 +231,22 @@ TAKEN_OVER_HERE = ("seed", "metric_for_best_model", "greater_is_better", "load_b
 LEARNING_RATE_FULL = 2e-5
 LEARNING_RATE_ADAPTER = 2e-4
 """LoRA learns best at about ten times the full rate (Schulman et al., "LoRA without regret", 2025)."""
+LEARNING_RATES = {
+    "lora": LEARNING_RATE_ADAPTER,
+    "ia3": 3e-3,
+    "prompt_tuning": 3e-2,
+    "prefix_tuning": 1e-2,
+    "p_tuning": 1e-3,
+    "freeze": LEARNING_RATE_FULL,
+}
+"""By type of adapter. IA3: Liu et al., "Few-Shot Parameter-Efficient Fine-Tuning", 2022; prompts: PEFT's examples."""
+
+
+def default_rate(adapter_type: str | None) -> float:
+    """The learning rate where a job gives none; null: every weight is trained."""
+    return LEARNING_RATE_FULL if adapter_type is None else LEARNING_RATES.get(adapter_type, LEARNING_RATE_ADAPTER)
+
+
 WARMUP_SHARE = 0.03
 SHORT_RUN = 10
 """Under so many max_steps there is no warm-up by default: its first step has rate 0, and a short run has few."""

@@ -15,12 +15,29 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer_core.contract import MANIFEST_NAME, CauseCode, Manifest, ManifestFile, RunConfig
+from trainer_core.contract import (
+    MANIFEST_NAME,
+    AnyAdapter,
+    CauseCode,
+    LoraAdapter,
+    Manifest,
+    ManifestFile,
+    RunConfig,
+)
+from trainer_core.contract.method_options import SftOptions
 from trainer_core.run.faults import Fault
 
 CHUNK_BYTES = 8 * 1024 * 1024
 # hashlib releases the interpreter's lock; four readers keep a solid-state disk busy.
 N_HASHERS = 4
+
+FIRST_LORA_FIELDS = frozenset(
+    {
+        *("type", "r", "lora_alpha", "lora_dropout", "target_modules", "exclude_modules", "bias", "use_rslora"),
+        *("use_dora", "modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern"),
+        "init_lora_weights",
+    }
+)
 
 # Training options that change what is reported, how long the run is or how it is computed, but not the curve itself.
 NOT_OF_THE_CURVE = frozenset(
@@ -120,15 +137,31 @@ def curve_digest(config: RunConfig, global_batch_size: int) -> str:
     data = config.data.model_dump(mode="json", exclude={"train", "eval", "eval_sha256"})
     shape: dict[str, Any] = {
         "model": config.model.model_dump(mode="json", exclude={"source"}),
-        "adapter": config.adapter and config.adapter.model_dump(mode="json"),
+        "adapter": _adapter_shape(config.adapter),
         "data": data,
         "training": training,
         "global_batch_size": global_batch_size,
         "seed": config.seed,
     }
-    if config.method != "sft":  # whose digests are those of before there were other methods
+    if config.quantization is not None:
+        shape["quantization"] = config.quantization.model_dump(mode="json")
+    # Plain sft has the digests of before there were other methods, and options.
+    if config.method != "sft" or config.options != SftOptions():
         shape |= {"method": config.method, "options": config.options.model_dump(mode="json")}
     return hashlib.sha256(json.dumps(shape, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _adapter_shape(adapter: AnyAdapter | None) -> dict[str, Any] | None:
+    """Fields that LoRA did not have at first are left out at their defaults: older checkpoints keep their digest."""
+    if adapter is None:
+        return None
+    fields = adapter.model_dump(mode="json")
+    added = type(adapter).model_fields.keys() - FIRST_LORA_FIELDS if isinstance(adapter, LoraAdapter) else set()
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in added or getattr(adapter, name) != type(adapter).model_fields[name].default
+    }
 
 
 def sync_folder(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer_core.checkpoints.manifests import curve_digest, read_manifest, verify
 from trainer_core.checkpoints.pickles import refuse_foreign_pickles
-from trainer_core.contract import CauseCode, Manifest, RunConfig
+from trainer_core.contract import CauseCode, Manifest, RunConfig, peft_part
 from trainer_core.run.faults import Fault
 
 # Schedules whose rate at a step does not depend on how many steps there are in all.
@@ -22,7 +22,8 @@ def open_checkpoint(config: RunConfig, strategy: str, zero_stage: int | None, gl
         return None
     manifest = read_manifest(point.checkpoint, point.manifest_sha256)
     verify(point.checkpoint, manifest)
-    adapter = config.adapter.type if config.adapter else None
+    part = peft_part(config.adapter)
+    adapter = part.type if part else None
     if manifest.adapter != adapter:
         raise Fault(
             CauseCode.CONFIG_INVALID,

@@ -13,6 +13,7 @@ from trainer_core.contract import CauseCode
 from trainer_core.run.faults import Fault
 
 # What PEFT strips from or adds to a parameter's name when it saves an adapter.
+PROMPTS = "prompt_embeddings"
 ADAPTER_MARKS = (".default", ".modules_to_save", ".base_layer", ".original_module", ".weight")
 
 
@@ -21,6 +22,8 @@ def expected_names(model: PreTrainedModel, has_adapter: bool) -> list[frozenset[
     # What the model computes anew when it is loaded (Marian's sinusoids) is in no file.
     never_saved = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     names: dict[int, set[str]] = {}
+    if has_adapter and any("prompt_encoder." in name for name, _ in model.named_parameters()):
+        return [frozenset({PROMPTS})]  # PEFT saves what comes out of their network
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if name not in never_saved and (parameter.requires_grad or not has_adapter):
             names.setdefault(id(parameter), set()).add(_bare(name) if has_adapter else name)

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from trainer_core.contract.adapters import LoraAdapter
+from trainer_core.contract.adapters import Adapter
 from trainer_core.contract.job import Columns, ParallelSpec
 from trainer_core.contract.method_options import MethodBlocks
+from trainer_core.contract.quantization import Quantization
 from trainer_core.frozen import Frozen
 from trainer_core.numbers import (
     OpenFraction,
@@ -82,7 +83,8 @@ class RunConfig(MethodBlocks):
     attempt: Annotated[int, Field(ge=0)]
     model: ModelSource
     data: DataSource
-    adapter: LoraAdapter | None = None
+    adapter: Adapter | None = None
+    quantization: Quantization | None = None
     training: dict[str, Any] = Field(
         default_factory=dict, description="TrainingArguments by name, already translated by `arguments.resolve`."
     )

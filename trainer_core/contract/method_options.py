@@ -16,7 +16,21 @@ LabelName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 
 class SftOptions(Frozen):
-    """Supervised fine-tuning has no options of its own: see dataset, adapter and training."""
+    """Supervised fine-tuning: a causal model learns to write replies."""
+
+    packing: bool = Field(
+        default=False,
+        description="Put several train rows into one of dataset.max_length tokens; none looks into another.",
+    )
+
+
+class PretrainOptions(Frozen):
+    """A causal model learns text, one document after the other in blocks of dataset.max_length tokens."""
+
+    document_boundaries: Literal["attend", "mask"] = Field(
+        default="attend",
+        description="attend: a block's tokens look back over the ends of documents; mask: each document stands alone.",
+    )
 
 
 class Seq2SeqOptions(Frozen):
@@ -92,10 +106,18 @@ class PreferenceOptions(Frozen):
         return self.loss != "orpo"
 
 
-AnyOptions = SftOptions | Seq2SeqOptions | ClassificationOptions | TokenClassificationOptions | PreferenceOptions
-MethodName = Literal["sft", "seq2seq", "classification", "token_classification", "preference"]
+AnyOptions = (
+    SftOptions
+    | PretrainOptions
+    | Seq2SeqOptions
+    | ClassificationOptions
+    | TokenClassificationOptions
+    | PreferenceOptions
+)
+MethodName = Literal["sft", "pretrain", "seq2seq", "classification", "token_classification", "preference"]
 OPTIONS: dict[MethodName, type[AnyOptions]] = {
     "sft": SftOptions,
+    "pretrain": PretrainOptions,
     "seq2seq": Seq2SeqOptions,
     "classification": ClassificationOptions,
     "token_classification": TokenClassificationOptions,
@@ -110,6 +132,7 @@ class MethodBlocks(Frozen):
 
     method: MethodName = Field(default="sft", description="What is trained; see docs/methods.")
     sft: SftOptions | None = Field(default=None, description="Options of supervised fine-tuning.")
+    pretrain: PretrainOptions | None = Field(default=None, description="Options of pretraining.")
     seq2seq: Seq2SeqOptions | None = Field(default=None, description="Options of sequence to sequence.")
     classification: ClassificationOptions | None = Field(default=None, description="Options of classification.")
     token_classification: TokenClassificationOptions | None = Field(

@@ -55,6 +55,7 @@ class Planned(Record):
     global_batch_size: int
     trainable_parameters: int
     total_parameters: int
+    trainable_share: float | None = Field(default=None, description="trainable_parameters of total_parameters.")
     trained_tokens_per_epoch: int = Field(description="Tokens with a label in one pass over the train rows.")
     parameters_by_dtype: dict[str, int] = Field(default_factory=dict)
     wrapped_model: str = Field(description="Class of the model the Trainer drives, such as DeepSpeedEngine.")

@@ -52,6 +52,8 @@ def clean_configs(order: ExportOrder, output: Path) -> None:
         kept = {name: item for name, item in value.items() if name not in NAMES_A_FOLDER}
         if "base_model_name_or_path" in kept:
             kept["base_model_name_or_path"] = public_name(order.config.model)
+        if kept.get("tokenizer_name_or_path"):
+            kept["tokenizer_name_or_path"] = public_name(order.config.model)
         if kept != value:
             path.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 

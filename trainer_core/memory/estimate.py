@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainer_core.contract import LoraAdapter
-from trainer_core.memory.shape import Shape, count_parameters, count_trainable, read_shape
+from trainer_core.contract import AnyAdapter, Quantization, peft_part
+from trainer_core.memory.quantised import quantised_bytes
+from trainer_core.memory.shape import Shape, count_parameters, read_shape
+from trainer_core.memory.trained import count_trained
 
 __all__ = ["MemoryEstimate", "checkpoint_bytes", "count_parameters", "estimate"]
 
@@ -51,7 +53,7 @@ def estimate(
     model_config: Mapping[str, Any],
     n_parameters: int | None,
     *,
-    adapter: LoraAdapter | None,
+    adapter: AnyAdapter | None,
     dtype: Dtype,
     zero_stage: int | None,
     offload: Literal["none", "optimizer", "all"],
@@ -60,6 +62,7 @@ def estimate(
     max_length: int,
     optim: str,
     gradient_checkpointing: bool,
+    quantization: Quantization | None = None,
 ) -> MemoryEstimate | None:
     """The estimate, or null where neither the model's type nor `n_parameters` says how large it is.
 
@@ -71,19 +74,24 @@ def estimate(
     if total is None:
         return None
     # An adapter on a model of unknown shape: a hundredth of the weights, the order of LoRA at its usual ranks.
-    trained = total if adapter is None else count_trainable(shape, adapter) if shape else max(1, total // 100)
-    held = total + (0 if adapter is None else trained)
+    told = total if adapter is None else count_trained(model_config, adapter)
+    trained = max(1, total // 100) if told is None else told
+    added = 0 if peft_part(adapter) is None else trained
+    held = total + added
     width, moments = BYTES[dtype], _moments_bytes(optim, BYTES[dtype] if zero_stage is None else 4)
     if zero_stage is None:
         states = _Bytes(width * held, width * trained, moments * trained, 0)
     else:
         states = _zero_states(held, trained, width, moments, zero_stage, offload, n_processes)
+    parameters = states.parameters
+    if quantization is not None:  # the adapter is float32 beside it
+        parameters = quantised_bytes(shape, total, quantization) + 4 * added
     buffers = _buffers(shape, trained, width, zero_stage, n_processes)
     activations = _activations(shape, width, per_device_batch, max_length, gradient_checkpointing)
     logits = _logits(shape, width, per_device_batch, max_length)
     host = states.host or _host_bytes(held, zero_stage, n_processes, shape)
     parts = {
-        "parameters_bytes": int(states.parameters),
+        "parameters_bytes": int(parameters),
         "gradients_bytes": int(states.gradients),
         "optimizer_bytes": int(states.optimizer),
         "activations_bytes": int(activations),
@@ -94,18 +102,26 @@ def estimate(
 
 
 def checkpoint_bytes(
-    n_parameters: int, *, n_trainable: int | None, dtype: Dtype, optim: str, zero_stage: int | None
+    n_parameters: int,
+    *,
+    n_trainable: int | None,
+    dtype: Dtype,
+    optim: str,
+    zero_stage: int | None,
+    saves_whole: bool = False,
 ) -> int:
-    """Disk a checkpoint takes: weights (an adapter's alone where `n_trainable` is given), moments, ZeRO's master copy.
+    """Disk a checkpoint takes: weights, moments, ZeRO's master copy. Of an adapter's weights its own `n_trainable`
+    alone, unless it `saves_whole`.
 
     Measured form: HF's weights file; optimizer.pt under DDP; under ZeRO the shards hold fp32 masters and moments and
     the module states once more (DeepSpeed leaves frozen weights out for adapters).
     """
-    saved = n_parameters if n_trainable is None else n_trainable
+    trained = n_parameters if n_trainable is None else n_trainable
+    saved = n_parameters if saves_whole else trained
     width = BYTES[dtype]
     if zero_stage is None:
-        return int(saved * (width + _moments_bytes(optim, width)))
-    return int(saved * (2 * width + 4 + _moments_bytes(optim, 4)))
+        return int(saved * width + trained * _moments_bytes(optim, width))
+    return int(saved * 2 * width + trained * (4 + _moments_bytes(optim, 4)))
 
 
 # Model states ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The shape of a model read off its config.json alone: linear layers, parameters, what an adapter would train.
+"""The shape of a model read off its config.json alone: linear layers and parameters.
 
 Knows the Llama family (Llama, Mistral, Qwen2, Qwen3, SmolLM) and GPT-2; for others the answers are null, never a
 guess. Pure and torch-free; tests compare with the real models on the meta device.
@@ -6,11 +6,9 @@ guess. Pure and torch-free; tests compare with the real models on the meta devic
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from trainer_core.contract import LoraAdapter
 
 LLAMA_FAMILY = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3"})
 
@@ -80,38 +78,6 @@ def count_parameters(model_config: Mapping[str, Any]) -> int | None:
     """Parameters of the model, tied weights once; null where the type is not known."""
     shape = read_shape(model_config)
     return None if shape is None else shape.n_parameters
-
-
-def count_trainable(shape: Shape, adapter: LoraAdapter) -> int:
-    """Parameters LoRA trains: r (n_in + n_out) for each adapted layer, plus DoRA's magnitudes and modules saved whole.
-
-    Formula: Hu et al., "LoRA" (2021), section 4.1; module choice as in PEFT (suffix match; all-linear leaves the
-    output layer out).
-    """
-    blocks = list(_blocks(shape, adapter))
-    total = 0
-    for linear in shape.linears:
-        if not _is_adapted(linear.name, adapter):
-            continue
-        rank = adapter.rank_pattern.get(linear.name, adapter.r)
-        each = rank * (linear.n_in + linear.n_out) + (linear.n_out if adapter.use_dora else 0)
-        total += each * len(blocks)
-    whole = {"embed_tokens", "wte", "lm_head"} & set(adapter.modules_to_save or [])
-    return total + len(whole) * shape.vocabulary * shape.hidden
-
-
-def _blocks(shape: Shape, adapter: LoraAdapter) -> Iterator[int]:
-    chosen = adapter.layers_to_transform
-    for index in range(shape.n_layers):
-        if chosen is None or (index == chosen if isinstance(chosen, int) else index in chosen):
-            yield index
-
-
-def _is_adapted(name: str, adapter: LoraAdapter) -> bool:
-    last = name.rpartition(".")[2]
-    if adapter.exclude_modules and {name, last} & set(adapter.exclude_modules):
-        return False
-    return adapter.target_modules == "all-linear" or bool({name, last} & set(adapter.target_modules))
 
 
 def _llama(config: Mapping[str, Any], model_type: str) -> Shape:

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trainer_core.contract import LoraAdapter, ParallelSpec
+from trainer_core.contract import AnyAdapter, ParallelSpec, Quantization, peft_part
 from trainer_core.memory.estimate import Dtype, MemoryEstimate, checkpoint_bytes, estimate
-from trainer_core.memory.shape import count_parameters, count_trainable, read_shape
+from trainer_core.memory.quantised import quantization_of
+from trainer_core.memory.shape import count_parameters, read_shape
+from trainer_core.memory.trained import count_trained
 from trainer_core.zero.owners import RELEASE_DEFAULTS, stage_of, strategy_of
 
 Offload = Literal["none", "optimizer", "all"]
@@ -58,13 +60,14 @@ class Load:
     model_config: Mapping[str, Any]
     n_stored: int | None
     """Parameters in the weight files, for a model type whose shape is not known."""
-    adapter: LoraAdapter | None
+    adapter: AnyAdapter | None
     training: Mapping[str, Any]
     n_processes: int
     max_length: int
     """Tokens of the longest row."""
     device: Literal["cpu", "cuda"]
     model_dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    quantization: Quantization | None = None
 
     @property
     def n_parameters(self) -> int | None:
@@ -75,8 +78,7 @@ class Load:
         """Null where an adapter's size cannot be told from the config."""
         if self.adapter is None:
             return self.n_parameters
-        shape = read_shape(self.model_config)
-        return count_trainable(shape, self.adapter) if shape else None
+        return count_trained(self.model_config, self.adapter)
 
     @property
     def counts_activations(self) -> bool:
@@ -134,7 +136,7 @@ def _need(load: Load, strategy: Strategy) -> Need | None:
     training = {**RELEASE_DEFAULTS, **load.training}
     dtype = weights_dtype(
         training,
-        has_adapter=load.adapter is not None,
+        has_adapter=peft_part(load.adapter) is not None,
         device=load.device,
         is_deepspeed=strategy.stage is not None,
         model_dtype=load.model_dtype,
@@ -143,6 +145,7 @@ def _need(load: Load, strategy: Strategy) -> Need | None:
         load.model_config,
         total,
         adapter=load.adapter,
+        quantization=quantization_of(load.quantization, load.model_config),
         dtype=dtype,
         zero_stage=strategy.stage,
         offload=strategy.offload,
@@ -158,6 +161,11 @@ def _need(load: Load, strategy: Strategy) -> Need | None:
     if load.n_trainable is not None:
         n_saved = None if load.adapter is None else load.n_trainable
         disk = checkpoint_bytes(
-            total, n_trainable=n_saved, dtype=dtype, optim=training["optim"], zero_stage=strategy.stage
+            total,
+            n_trainable=n_saved,
+            dtype=dtype,
+            optim=training["optim"],
+            zero_stage=strategy.stage,
+            saves_whole=peft_part(load.adapter) is None,
         )
     return Need(strategy, memory, disk)

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from bitsandbytes.nn import Params4bit
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.utils import logging as transformers_logging
 
-from trainer_core.contract import CauseCode, RunConfig
+from trainer_core.contract import CauseCode, RunConfig, peft_part
+from trainer_core.model.files import read_model_config
+from trainer_core.model.quantized import bits_and_bytes
+from trainer_core.model.rules import check_run
 from trainer_core.run.beginning import Run
 from trainer_core.run.faults import Fault
 
@@ -29,7 +33,7 @@ def pick_dtype(config: RunConfig) -> torch.dtype:
     """The precision to load the base weights in, by the rule at the top of this file."""
     if config.model.dtype != "auto":
         return getattr(torch, config.model.dtype)
-    if config.adapter is None:
+    if peft_part(config.adapter) is None:
         return torch.float32
     cuda_has_bf16 = config.device == "cuda" and torch.cuda.is_bf16_supported()
     if config.training.get("fp16"):
@@ -90,7 +94,8 @@ def _load(run: Run, auto_class: Any, **options: Any) -> Any:
     # A bar a weight file is no use in a log file.
     transformers_logging.disable_progress_bar()
     config = run.config
-    weights_from = run.weights_folder if config.adapter is None else None
+    check_run(config, read_model_config(config.model))
+    weights_from = run.weights_folder if peft_part(config.adapter) is None else None
     source = str(weights_from) if weights_from else config.model.source
     try:
         loaded = auto_class.from_pretrained(
@@ -100,13 +105,23 @@ def _load(run: Run, auto_class: Any, **options: Any) -> Any:
             use_safetensors=True,
             local_files_only=Path(source).is_absolute(),
             trust_remote_code=config.model.trust_remote_code,
+            **_quantising(config),
             **options,
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, ImportError) as error:
         raise _unavailable(run, f"{source}: {str(error).splitlines()[0][:400]}") from error
     model, info = loaded if isinstance(loaded, tuple) else (loaded, {})
     _forget_old_names(model)
     return model, info
+
+
+def _quantising(config: RunConfig) -> dict[str, Any]:
+    if config.quantization is None:
+        return {}
+    # Else the layers' numbers would be quantised on the device that another rank has.
+    place: Any = torch.cuda.current_device() if config.device == "cuda" else "cpu"
+    options = bits_and_bytes(config.quantization, pick_dtype(config))
+    return {"quantization_config": options, "device_map": {"": place}}
 
 
 def _forget_old_names(model: PreTrainedModel) -> None:
@@ -138,13 +153,20 @@ def check_vocabulary(model: PreTrainedModel, n_tokens: int) -> None:
         )
 
 
+def _size_and_dtype(parameter: torch.nn.Parameter) -> tuple[int, str]:
+    """Numbers that it stands for: a 4-bit weight packs two into a byte."""
+    if isinstance(parameter, Params4bit) and parameter.quant_state is not None:
+        return 2 * parameter.numel() * parameter.element_size(), str(parameter.quant_state.quant_type)
+    size = parameter.ds_numel if hasattr(parameter, "ds_numel") else parameter.numel()
+    return int(size), str(parameter.dtype).removeprefix("torch.")
+
+
 def count_parameters(model: PreTrainedModel) -> dict[str, Any]:
     """trainable, total and by dtype. A ZeRO-3 shard counts with the size of the whole parameter."""
     counts: dict[str, Any] = {"trainable": 0, "total": 0, "by_dtype": {}}
     for parameter in model.parameters():
-        size = parameter.ds_numel if hasattr(parameter, "ds_numel") else parameter.numel()
+        size, dtype = _size_and_dtype(parameter)
         counts["total"] += size
         counts["trainable"] += size if parameter.requires_grad else 0
-        dtype = str(parameter.dtype).removeprefix("torch.")
         counts["by_dtype"][dtype] = counts["by_dtype"].get(dtype, 0) + size
     return counts

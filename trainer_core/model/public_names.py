@@ -8,7 +8,7 @@ from pathlib import Path
 from trainer_core.contract import ModelSource
 
 ADAPTER_CONFIG = "adapter_config.json"
-RECIPE = """# LoRA adapter for {name}
+RECIPE = """# Adapter for {name}
 
 ```python
 from peft import PeftModel
@@ -33,6 +33,8 @@ def name_the_base(folder: Path, model: ModelSource, auto_class: str) -> None:
         return
     value = json.loads(config.read_text(encoding="utf-8"))
     value["base_model_name_or_path"] = public_name(model)
+    if value.get("tokenizer_name_or_path"):  # prompt tuning's, where its text was made tokens
+        value["tokenizer_name_or_path"] = public_name(model)
     config.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     readme = RECIPE.format(name=public_name(model), auto_class=auto_class)
     (folder / "README.md").write_text(readme, encoding="utf-8")

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainer_core.contract import RunConfig
+from trainer_core.contract import RunConfig, peft_part
+from trainer_core.contract.adapters import describe
 from trainer_core.methods_table import METHODS, Method
 
 # A hub id in base_model lets the hub link the two models; a local name would break its page.
@@ -24,6 +25,7 @@ CARD = """---
 | Method | {method} |
 | Train data, sha256 | `{train_sha256}` |
 | Eval data, sha256 | {eval_sha256} |
+| Parameters | {parameters} |
 | Rows trained on | {n_train_rows} |
 | Steps | {total_steps} |
 | Best checkpoint | {best} |
@@ -49,6 +51,15 @@ CARD = """---
 
 {versions}
 """
+
+WHAT = {
+    "lora": "A LoRA adapter",
+    "ia3": "An IA3 adapter",
+    "prompt_tuning": "A learnt prompt",
+    "prefix_tuning": "A learnt prefix",
+    "p_tuning": "A learnt prompt",
+    "freeze": "A fine-tune of some blocks",
+}
 
 ADAPTER_RECIPE = """from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -80,6 +91,7 @@ def model_card(
     n_train_rows: int,
     total_steps: int,
     best_step: int | None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> str:
     """The text of README.md. `resolved` is the configuration without paths of the machine that trained."""
     adapter, method = config.adapter, METHODS[config.method]
@@ -87,10 +99,11 @@ def model_card(
     return CARD.format(
         front_matter=_front_matter(config),
         name=config.job_name,
-        what="A LoRA adapter" if adapter else "A full fine-tune",
+        what=WHAT[adapter.type] if adapter else "A full fine-tune",
         model=config.model.name,
         revision=f" @ {config.model.revision}" if config.model.revision else "",
-        method=f"{label}, LoRA r={adapter.r}, alpha={adapter.lora_alpha}" if adapter else f"{label}, all weights",
+        method=f"{label}, {describe(adapter)}{_bits(config)}",
+        parameters=_parameters(parameters),
         title=method.title,
         train_sha256=config.data.train_sha256 or "not recorded",
         eval_sha256=_eval_data(config),
@@ -100,10 +113,24 @@ def model_card(
         n_processes=config.parallel.n_processes,
         device=config.device,
         results="\n".join(f"- {name}: {value}" for name, value in sorted(metrics.items())),
-        recipe=_recipe(method, bool(adapter)).format(model=config.model.name, auto_class=method.auto_class),
+        recipe=_recipe(method, peft_part(adapter) is not None).format(
+            model=config.model.name, auto_class=method.auto_class
+        ),
         config=json.dumps(resolved, indent=2, sort_keys=True, allow_nan=False),
         versions="\n".join(f"- {name} {version}" for name, version in sorted(versions.items())),
     )
+
+
+def _parameters(counts: Mapping[str, Any] | None) -> str:
+    if not counts:
+        return "not counted"
+    kinds = ", ".join(f"{number:,} {dtype}" for dtype, number in sorted(counts["by_dtype"].items()))
+    share = counts["trainable"] / max(counts["total"], 1)
+    return f"{counts['trainable']:,} trained of {counts['total']:,} ({share:.4%}); {kinds}"
+
+
+def _bits(config: RunConfig) -> str:
+    return f", on a base in {config.quantization.bits}" if config.quantization else ""
 
 
 def _recipe(method: Method, is_adapter: bool) -> str:
@@ -117,7 +144,7 @@ def _recipe(method: Method, is_adapter: bool) -> str:
 def _front_matter(config: RunConfig) -> str:
     """YAML by hand: JSON strings are YAML strings, so no name can break out of its line."""
     lines = [
-        "library_name: " + ("peft" if config.adapter else "transformers"),
+        "library_name: " + ("peft" if peft_part(config.adapter) else "transformers"),
         f"pipeline_tag: {METHODS[config.method].pipeline}",
     ]
     if not config.model.source.startswith("/"):

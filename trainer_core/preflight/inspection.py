@@ -11,11 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainer_core.contract import Cause, CauseCode, PreflightReport, RunConfig, RunFolder
+from trainer_core.contract import Cause, CauseCode, PreflightReport, RunConfig, RunFolder, peft_part
 from trainer_core.data.prepare import DataReport, prepare
 from trainer_core.memory.estimate import Dtype, checkpoint_bytes, estimate
-from trainer_core.memory.shape import count_parameters, count_trainable, read_shape
+from trainer_core.memory.quantised import quantization_of
+from trainer_core.memory.shape import count_parameters
 from trainer_core.memory.strategies import weights_dtype
+from trainer_core.memory.trained import count_trained
 from trainer_core.methods_table import METHODS
 from trainer_core.model.files import check_fit, check_kind, count_stored_parameters, read_model_config
 from trainer_core.model.tokenizer import load_tokenizer
@@ -100,7 +102,6 @@ def _data_fields(report: DataReport) -> dict[str, Any]:
 
 def _needs(config: RunConfig, model_config: dict[str, Any], total: int | None, longest: int) -> dict[str, Any]:
     """Size of the model, memory a device and disk a checkpoint: null where the model's type does not tell."""
-    shape = read_shape(model_config)
     if total is None:
         return {}
     stage = stage_of(config.parallel) if strategy_of(config.parallel) == "deepspeed" else None
@@ -110,6 +111,7 @@ def _needs(config: RunConfig, model_config: dict[str, Any], total: int | None, l
         model_config,
         total,
         adapter=config.adapter,
+        quantization=quantization_of(config.quantization, model_config),
         dtype=dtype,
         zero_stage=stage,
         offload=config.parallel.offload,
@@ -119,11 +121,17 @@ def _needs(config: RunConfig, model_config: dict[str, Any], total: int | None, l
         optim=training["optim"],
         gradient_checkpointing=bool(training.get("gradient_checkpointing") or training.get("activation_checkpointing")),
     )
-    trainable = total if config.adapter is None else count_trainable(shape, config.adapter) if shape else None
+    trainable = total if config.adapter is None else count_trained(model_config, config.adapter)
     disk = None
     if trainable is not None:
-        n_adapter = None if config.adapter is None else trainable
-        disk = checkpoint_bytes(total, n_trainable=n_adapter, dtype=dtype, optim=training["optim"], zero_stage=stage)
+        disk = checkpoint_bytes(
+            total,
+            n_trainable=None if config.adapter is None else trainable,
+            dtype=dtype,
+            optim=training["optim"],
+            zero_stage=stage,
+            saves_whole=peft_part(config.adapter) is None,
+        )
     return {
         "n_parameters": total,
         "memory_bytes_per_device": None if memory is None else memory.device_bytes,
@@ -134,7 +142,7 @@ def _needs(config: RunConfig, model_config: dict[str, Any], total: int | None, l
 def _dtype(config: RunConfig, *, is_deepspeed: bool) -> Dtype:
     return weights_dtype(
         config.training,
-        has_adapter=config.adapter is not None,
+        has_adapter=peft_part(config.adapter) is not None,
         device=config.device,
         is_deepspeed=is_deepspeed,
         model_dtype=config.model.dtype,

@@ -73,6 +73,7 @@ def _ready(run: Run, trainer: RunTrainerMixin, total_steps: int, report: DataRep
         global_batch_size=run.global_batch_size,
         trainable_parameters=counts["trainable"],
         total_parameters=counts["total"],
+        trainable_share=counts["trainable"] / max(counts["total"], 1),
         trained_tokens_per_epoch=report.trained_tokens,
         parameters_by_dtype=counts["by_dtype"],
         **asdict(setup),
@@ -128,6 +129,7 @@ def _write_outputs(run: Run, trainer: RunTrainerMixin, report: DataReport, metri
         n_train_rows=report.n_train_rows,
         total_steps=trainer.state.max_steps,
         best_step=trainer.store.best_step,
+        parameters=count_parameters(trainer.model),
     )
     write_card(run.folder, card)
 

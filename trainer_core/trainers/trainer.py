@@ -6,6 +6,7 @@ Every override names the reason the Trainer's own behaviour does not do.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from trainer_core.checkpoints.keep import CheckpointStore, best_value
 from trainer_core.checkpoints.manifests import curve_digest
 from trainer_core.checkpoints.weights import expected_names
-from trainer_core.contract import CauseCode, Manifest, Phase
+from trainer_core.contract import CauseCode, LoraAdapter, Manifest, Phase, peft_part
 from trainer_core.methods_table import METHODS
+from trainer_core.model.loraplus import loraplus
+from trainer_core.model.prompts import restore_prompt_encoder, save_prompt_encoder
 from trainer_core.run.beginning import Run, versions
 from trainer_core.run.callbacks import Pace, Telemetry, Watch
 from trainer_core.run.events import figures, finite_or_word
@@ -35,10 +38,12 @@ class RunTrainerMixin(Trainer):
     """
 
     control: TrainerControl
+    optimizer: Any
 
     def __init__(self, *, run: Run, judge: Judge, notes: Sequence[str] = (), **trainer_arguments: Any) -> None:
         self.run = run
         self.run_config = run.config
+        self._peft = peft_part(run.config.adapter)
         self.ranks = run.ranks
         self.stop = run.stop
         self.events = run.events
@@ -60,7 +65,7 @@ class RunTrainerMixin(Trainer):
         self.add_callback(Pace(has_eval=self.eval_dataset is not None))
         self.add_callback(Watch(self, run.ranks, run.stop, run.events))
         self.add_callback(Telemetry(run.events, self.meters, log))
-        self._expected = expected_names(self.model, has_adapter=run.config.adapter is not None)
+        self._expected = expected_names(self.model, has_adapter=self._peft is not None)
 
     # -- setting up ---------------------------------------------------------------------------------------------------
 
@@ -85,6 +90,12 @@ class RunTrainerMixin(Trainer):
         # The Trainer looks for lengths in dicts; our rows are not dicts.
         lengths = [len(row.ids) for row in self.train_dataset]
         return LengthGroupedSampler(self.args.train_batch_size * self.args.gradient_accumulation_steps, lengths=lengths)
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
+        adapter = self.run_config.adapter
+        if self.optimizer is None and isinstance(adapter, LoraAdapter) and adapter.loraplus_lr_ratio is not None:
+            self.optimizer = loraplus(self.model, self.args, adapter.loraplus_lr_ratio)
+        return super().create_optimizer(*args, **kwargs)
 
     # -- stepping -----------------------------------------------------------------------------------------------------
 
@@ -157,8 +168,8 @@ class RunTrainerMixin(Trainer):
         try:
             self.require_room()
             super()._save_checkpoint(model, trial)
-            if self.ranks.is_main and self.run_config.adapter is not None:
-                self._save_labels()
+            if self.ranks.is_main and self._peft is not None:
+                self._save_beside_adapter()
             self.ranks.wait_for_all()
             if self.ranks.is_main:
                 self.store.complete(self._manifest(), self._expected)
@@ -169,12 +180,19 @@ class RunTrainerMixin(Trainer):
             raise
         self.events.phase(Phase.TRAINING)
 
-    def _save_labels(self) -> None:
+    def _save_beside_adapter(self) -> None:
         """Beside an adapter lies no model config, yet a head has as many outputs as there are labels, and their names
-        stand there alone."""
+        stand there alone. Of learnt prompts PEFT saves what comes out of their network, not the network."""
+        step = self.state.global_step
+        folder = self.store.saving_root(step) / f"checkpoint-{step}"
         if METHODS[self.run_config.method].has_labels:
-            step = self.state.global_step
-            self.model.config.save_pretrained(str(self.store.saving_root(step) / f"checkpoint-{step}"))
+            self.model.config.save_pretrained(str(folder))
+        save_prompt_encoder(self.model, folder)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if restore_prompt_encoder(self.model, Path(resume_from_checkpoint)):
+            return
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def require_room(self, needed_bytes: int = 0) -> None:
         """Collective: raises the same Fault(disk_full) on every rank when rank 0 finds no room for a checkpoint."""
@@ -198,7 +216,7 @@ class RunTrainerMixin(Trainer):
             world_size=self.ranks.world_size,
             strategy="deepspeed" if self.is_deepspeed_enabled else "ddp",
             zero_stage=zero_stage_of(self),
-            adapter=config.adapter.type if config.adapter else None,
+            adapter=self._peft.type if self._peft else None,
             versions=versions(),
             data_sha256=config.data.train_sha256,
             config_sha256=curve_digest(config, self.run.global_batch_size),
