@@ -31,8 +31,10 @@ STATUS: dict[type[errors.TrainyardError], int] = {
     errors.Unauthenticated: 401,
     errors.Denied: 403,
     errors.TooLarge: 413,
+    errors.TooMany: 429,
     errors.Unavailable: 503,
 }
+RETRY_AFTER_S = {429: "5", 503: "2"}
 BAD_REQUEST = frozenset({"json_invalid", "body_not_json", "header_invalid"})
 # An error is read by people and kept in logs: a body of some hundred kilobytes of unknown keys may not grow into one of
 # twenty megabytes.
@@ -77,8 +79,8 @@ def answer_for(error: errors.TrainyardError) -> JSONResponse:
     headers = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="trainyard"'
-    if status == 503:
-        headers["Retry-After"] = "2"
+    if status in RETRY_AFTER_S:
+        headers["Retry-After"] = RETRY_AFTER_S[status]
     return answer(status, error.code, error.message, param=error.param, details=error.details, headers=headers)
 
 

@@ -23,6 +23,7 @@ from api.core.settings import Settings
 from api.core.storage import make_storage
 from worker.agent import Agent
 from worker.detach import environ_of
+from worker.engines import EngineHost
 from worker.exports import ExportRunner
 from worker.patience import Pace
 from worker.preflight import Preflighter
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 # SIGTERM ends everything here within this time; nothing that is under way is lost by it.
 LEAVE_WITHIN_S = 2.0
 CELERY = [sys.executable, "-P", "-m", "worker", "celery"]
+# Somebody waits for the first word of an engine.
+ENGINES_EVERY_S = 0.5
 # Preflights at once in one process: each may hold a tokenizer and all its rows.
 MAX_PREFLIGHTS = 2
 
@@ -41,9 +44,16 @@ class Node:
     """The work of a node, as the loops and the Celery tasks call it. Everything may be called twice at once."""
 
     def __init__(
-        self, db: Database, settings: Settings, agent: Agent, preflighter: Preflighter, export_runner: ExportRunner
+        self,
+        db: Database,
+        settings: Settings,
+        agent: Agent,
+        preflighter: Preflighter,
+        export_runner: ExportRunner,
+        engine_host: EngineHost,
     ) -> None:
         self.agent = agent
+        self.engine_host = engine_host
         self.export_runner = export_runner
         self.webhooks = WebhookSender(db, settings)
         self._db = db
@@ -128,6 +138,7 @@ def make_node(settings: Settings) -> Node:
         Agent(db, storage, settings),
         Preflighter(db, storage, settings),
         ExportRunner(db, storage, settings),
+        EngineHost(db, storage, settings),
     )
 
 
@@ -150,6 +161,7 @@ def serve(command: str, node: Node, settings: Settings, celery_argv: Sequence[st
         loops.add("agent", node.agent.look, settings.look_every_s)
         # One at a time: an export may hold a whole model in memory.
         loops.add("exports", node.export_runner.run_one, settings.look_every_s)
+        loops.add("engines", node.engine_host.look, min(settings.look_every_s, ENGINES_EVERY_S))
     if command in ("run", "scheduler"):
         loops.add("scheduler", node.schedule, settings.look_every_s)
         loops.add("webhooks", node.webhooks.look, settings.look_every_s)
@@ -158,6 +170,7 @@ def serve(command: str, node: Node, settings: Settings, celery_argv: Sequence[st
         loops.add("celery", celery.keep, settings.look_every_s)
     while not loops.stop.wait(1.0):
         pass
+    node.engine_host.end_all()
     leave_by = time.monotonic() + LEAVE_WITHIN_S
     for thread in loops.threads:
         thread.join(max(0.0, leave_by - time.monotonic()))

@@ -22,6 +22,7 @@ def take(session: Session, attempt_id: str, node_id: str, indexes: Sequence[int]
             Device.node_id == node_id,
             Device.index.in_(indexes),
             Device.attempt_id.is_(None),
+            Device.engine_id.is_(None),
             Device.is_present.is_(True),
         )
         .order_by(Device.index)  # one order of locks for everybody

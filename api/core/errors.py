@@ -6,6 +6,7 @@ TrainyardError
 ├── Conflict             it was acceptable once, the state has moved on
 ├── Denied               no key, or a key without the permission
 ├── TooLarge             over a stated limit
+├── TooMany              more at once than a stated limit; later it may be
 └── Unavailable          a part we need (storage, queue, disk) does not answer; trying again may help
 """
 
@@ -57,6 +58,10 @@ class Unauthenticated(Denied):
 
 class TooLarge(TrainyardError):
     code = "too_large"
+
+
+class TooMany(TrainyardError):
+    code = "too_many"
 
 
 class Unavailable(TrainyardError):

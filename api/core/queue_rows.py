@@ -73,14 +73,14 @@ def free_nodes(session: Session, settings: Settings, at: datetime) -> list[FreeN
     heard_after = at - timedelta(seconds=settings.attempt_lease_s)
     query = (
         select(Node.id, Node.name, cast(Node.labels, Text), Device.kind, Device.memory_bytes, Device.index)
-        .add_columns(Device.attempt_id)
+        .add_columns(func.coalesce(Device.attempt_id, Device.engine_id))
         .join(Device, Device.node_id == Node.id)
         .where(Node.state == NodeState.READY.value, Node.beat_at >= heard_after, Device.is_present.is_(True))
         .order_by(Node.id, Device.index)
     )
     sorts: dict[tuple[Any, ...], list[tuple[int, bool]]] = {}
-    for *sort, index, attempt_id in session.execute(query):
-        sorts.setdefault(tuple(sort), []).append((index, attempt_id is None))
+    for *sort, index, holder in session.execute(query):
+        sorts.setdefault(tuple(sort), []).append((index, holder is None))
     return [
         FreeNode(
             node_id,

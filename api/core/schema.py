@@ -13,12 +13,20 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import event, text
 from sqlalchemy.engine import make_url
 
-from api.core import dependency_tables, export_tables, openai_tables, quota_tables, tables, webhook_tables
+from api.core import (
+    dependency_tables,
+    engine_tables,
+    export_tables,
+    openai_tables,
+    quota_tables,
+    tables,
+    webhook_tables,
+)
 from api.core.db import Database
 from api.core.settings import Settings
 
 # Every module that declares tables, so that the metadata is whole wherever the schema is looked at.
-TABLES = (tables, dependency_tables, export_tables, openai_tables, quota_tables, webhook_tables)
+TABLES = (tables, dependency_tables, engine_tables, export_tables, openai_tables, quota_tables, webhook_tables)
 METADATA = tables.Base.metadata
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _LOCK_KEY = 7_246_245_001  # any number, as long as every release uses the same

@@ -92,6 +92,16 @@ class Settings(BaseSettings):
     )
     retry_backoff_max_s: float = Field(default=300.0, ge=0, description="The longest wait between two attempts.")
 
+    max_engines: int = Field(
+        default=1, ge=0, description="Engines a node runs at once to answer prompts; each holds a model. 0: none."
+    )
+    engine_idle_s: float = Field(default=300.0, gt=0, description="An engine ends after this long without a prompt.")
+    engine_queue: int = Field(default=16, ge=1, description="Prompts that may wait for one engine.")
+    engine_wait_s: float = Field(
+        default=60.0, gt=0, description="How long a prompt waits for a node that can run its engine."
+    )
+    engine_start_s: float = Field(default=600.0, gt=0, description="How long an engine may take to load its model.")
+
     share_half_life_s: float = Field(
         default=604_800.0, gt=0, description="What a project used counts half as much after this, in fair shares."
     )

@@ -164,9 +164,7 @@ class Attempt(Base):
     placed_at: Mapped[datetime] = mapped_column(default=now)
     launched_at: Mapped[datetime | None]
     started_at: Mapped[datetime | None]
-    trained_from_at: Mapped[datetime | None] = mapped_column(
-        doc="When this attempt began to train; its pace counts from here."
-    )
+    trained_from_at: Mapped[datetime | None] = mapped_column(doc="When it began to train; its pace counts from here.")
     ended_at: Mapped[datetime | None] = mapped_column(index=True)
 
 
@@ -196,6 +194,7 @@ class Device(Base):
     memory_bytes: Mapped[int | None]
     is_present: Mapped[bool] = mapped_column(Boolean, default=True)
     attempt_id: Mapped[str | None] = mapped_column(ForeignKey("attempts.id"))
+    engine_id: Mapped[str | None] = mapped_column(String(40), doc="The engine that answers prompts with it.")
 
 
 class Event(Base):

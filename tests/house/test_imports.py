@@ -26,6 +26,7 @@ TORCH_FREE = (
     "trainer_core.zero.config",
     "trainer_core.memory.estimate",
     "trainer_core.memory.strategies",
+    "trainer_core.memory.ladder",
     "trainer_core.model.rules",
     "trainer_core.export.order",
     "trainer_core.serve.order",

@@ -15,6 +15,7 @@ from api.core.storage import make_storage
 from tests.worker.world import FAKE_TRAINER, fake_argv
 from worker import app
 from worker.agent import Agent
+from worker.engines import EngineHost
 from worker.exports import ExportRunner
 from worker.node import Node, serve
 from worker.preflight import Preflighter
@@ -24,7 +25,10 @@ def fake_node(settings: Settings) -> Node:
     db, storage = Database(settings.database), make_storage(settings)
     launchers = {"torchrun": fake_argv, "deepspeed": fake_argv}
     preflighter = Preflighter(db, storage, settings, (sys.executable, str(FAKE_TRAINER), "preflight"))
-    return Node(db, settings, Agent(db, storage, settings, launchers), preflighter, ExportRunner(db, storage, settings))
+    agent = Agent(db, storage, settings, launchers)
+    return Node(
+        db, settings, agent, preflighter, ExportRunner(db, storage, settings), EngineHost(db, storage, settings)
+    )
 
 
 def main(command: str, visibility_s: float | None = None) -> None:
