@@ -87,7 +87,7 @@ class CheckpointStore:
         step = manifest.step
         saving = self.saving_root(step) / f"checkpoint-{step}"
         check_weights(saving, expected, has_adapter=manifest.adapter is not None)
-        name_the_base(saving, self.config.model, METHODS[self.config.method].auto_class)
+        name_the_base(saving, self.config.model, METHODS[self.config.method].auto_class, self.config.seed)
         manifest = manifest.model_copy(update={"files": describe_files(saving)})
         sha256 = write_manifest(saving, manifest)
         self._put_in_place(saving, step)

@@ -11,6 +11,7 @@ from trainer_core.contract import Cause, Frozen, Manifest, RunConfig
 
 ORDER_NAME = "export.json"
 REPORT_NAME = "export-report.json"
+LEARNT_PROMPTS = ("prompt_tuning", "prefix_tuning", "p_tuning")
 
 ExportKind = Literal["adapter", "merged", "fp32", "full"]
 ExportDtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -43,6 +44,8 @@ def unfit(kind: ExportKind, dtype: ExportDtype, manifest: Manifest) -> str | Non
     """Why a checkpoint cannot give this kind of export, and what to ask for; null when it can."""
     if kind in ("adapter", "merged") and manifest.adapter is None:
         return f"the checkpoint holds full weights and no adapter, so there is no {kind} of it; use kind full"
+    if kind in ("merged", "fp32") and manifest.adapter in LEARNT_PROMPTS:
+        return f"{manifest.adapter} learns positions before the text and no weights that could be {kind}; use adapter"
     if kind == "full" and manifest.adapter is not None:
         return f"the checkpoint holds a {manifest.adapter} adapter; use kind merged for whole weights, or adapter"
     if kind == "fp32" and not manifest.zero_stage:

@@ -17,6 +17,8 @@ PROMPTS = (
 # Parts of the largest logit. Sums of float32 in another order; weights rounded to 16 bits (8 and 11 bits of mantissa).
 SAME = 1e-4
 ROUNDED = {torch.float32: SAME, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# Quantised layers and the numbers they stand for: 4-bit ones compute with just these, int8 rounds its inputs as well.
+DEQUANTISED = {"nf4": 1e-3, "fp4": 1e-3, "int8": 5e-2}
 
 
 class Prover:

@@ -17,12 +17,13 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
-from trainer_core.contract import CauseCode, Manifest
+from trainer_core.contract import CauseCode, Manifest, Quantization
 from trainer_core.export.card import holds_adapter
 from trainer_core.export.files import load_tokenizer
 from trainer_core.export.order import ExportOrder
-from trainer_core.export.proof import ROUNDED, SAME, Prover
+from trainer_core.export.proof import DEQUANTISED, ROUNDED, SAME, Prover
 from trainer_core.methods_table import METHODS
+from trainer_core.model.quantized import bits_and_bytes, dequantise, keep_packing
 from trainer_core.run.events import EventWriter
 from trainer_core.run.faults import Fault
 
@@ -60,7 +61,7 @@ class Exporter:
     def prove(self) -> None:
         """Load what was written by plain transformers and PEFT. Raises Fault(checkpoint_invalid) on a mismatch."""
         if self._is_adapter:
-            model: Any = PeftModel.from_pretrained(self._base(), self._output)
+            model: Any = self._adapted(self._base(), self._output)
         else:
             model = self._load(str(self._output))
         self.prover.compare("reloaded", self._expected, self.prover.logits(model), SAME)
@@ -81,8 +82,8 @@ class Exporter:
             shutil.copyfile(checkpoint / "config.json", self._output / "config.json")
         # Without the gathered file there is nothing to compare with but the shards themselves.
         source = checkpoint if is_saved else self._output
-        reference = self.prover.logits(PeftModel.from_pretrained(self._base(), source))
-        self._expected = self.prover.logits(PeftModel.from_pretrained(self._base(), self._output))
+        reference = self.prover.logits(self._adapted(self._base(), source))
+        self._expected = self.prover.logits(self._adapted(self._base(), self._output))
         saved_as = next(iter(load_file(source / ADAPTER_WEIGHTS).values())).dtype
         self.prover.compare("on base", reference, self._expected, max(ROUNDED[self._dtype], ROUNDED[saved_as]))
 
@@ -97,8 +98,14 @@ class Exporter:
 
     def _merged(self) -> Any:
         self._events.note("Loading the base model and merging the adapter into it")
-        adapted = PeftModel.from_pretrained(self._base(), self._order.checkpoint)
+        checkpoint, quantization = self._order.checkpoint, self._order.config.quantization
+        base = self._base() if quantization is None else dequantise(self._base_in_bits(quantization))
+        adapted = self._adapted(base, checkpoint)
         on_base = self.prover.logits(adapted)
+        if quantization is not None:
+            # Merged into quantised layers the update would be rounded with them; what they stand for takes it whole.
+            trained_on = self.prover.logits(self._adapted(self._base_in_bits(quantization), checkpoint))
+            self.prover.compare("dequantised", trained_on, on_base, DEQUANTISED[quantization.bits])
         self._dtype = self._asked_dtype(self._stored_dtype(self._order.config.model.source))
         merged = adapted.merge_and_unload(safe_merge=True)
         self._expected = self.prover.logits(merged)
@@ -155,13 +162,25 @@ class Exporter:
         state = module.read_fp32(self._order.checkpoint, has_adapter=has_adapter)
         return {name: tensor.contiguous() for name, tensor in state.items()}
 
-    def _base(self) -> Any:
+    def _adapted(self, base: Any, folder: Path) -> Any:
+        """The base with a folder's adapter on it. What pissa_niter takes out of the base depends on the seed."""
+        torch.manual_seed(self._order.config.seed)
+        return PeftModel.from_pretrained(base, folder)
+
+    def _base_in_bits(self, quantization: Quantization) -> Any:
+        """The base as the run trained on it; without bfloat16, which would only blur the comparison."""
+        options = bits_and_bytes(quantization, torch.float32)
+        base = self._base(quantization_config=options, device_map={"": "cpu"})
+        keep_packing(base)
+        return base
+
+    def _base(self, **options: Any) -> Any:
         """The base model; where it has a head for the run's labels, with one of the checkpoint's size to be filled."""
         if not self._has_labels:
-            return self._load(self._order.config.model.source)
+            return self._load(self._order.config.model.source, **options)
         config = AutoConfig.from_pretrained(self._order.checkpoint, local_files_only=True)
         torch.manual_seed(self._order.config.seed)  # what the adapter does not fill is the same every time
-        return self._load(self._order.config.model.source, config=config, ignore_mismatched_sizes=True)
+        return self._load(self._order.config.model.source, config=config, ignore_mismatched_sizes=True, **options)
 
     def _load(self, source: str, **options: Any) -> Any:
         model = self._order.config.model
