@@ -55,6 +55,8 @@ class Fake:
         None  # the last rank stops itself as a frozen process would, in the first attempt; rank 0 waits
     )
     freeze_loader_at: int | None = None  # rank 0 waits for a loader process of its own that is frozen
+    oom_above: int | None = None  # out of memory at step 2 with a larger micro-batch
+    oom_below_zero: int | None = None  # out of memory at step 4 with a lower ZeRO stage, or none
     nap_at: int | None = None  # every rank sleeps `nap_s` before this step, and goes on
     nap_s: float = 0.0
     exits_silently: bool = False  # the first attempt leaves after the last save, without a word
@@ -128,6 +130,10 @@ def _steps(config: RunConfig, folder: RunFolder, fake: Fake, events: EventWriter
             return _stop(config, folder, events, rank, step - 1)
         _maybe_die(config, folder, fake, rank, step)
         _maybe_freeze(config, fake, rank, step)
+        if _is_too_large(config, fake, step):
+            cause = Cause(code=CauseCode.GPU_OOM, message="The device ran out of memory: tried to allocate 2 GiB")
+            events.emit(Failed, step=step, cause=cause)
+            return ExitCode.FAILED
         if step == fake.fail_at:
             cause = Cause(code=CauseCode.NON_FINITE_LOSS, message=f"The loss at step {step} is NaN.")
             events.emit(Failed, step=step, cause=cause)
@@ -154,7 +160,8 @@ def save(config: RunConfig, folder: RunFolder, events: EventWriter, rank: int, s
         attempt=config.attempt,
         step=step,
         world_size=1,
-        strategy="ddp",
+        strategy="deepspeed" if config.parallel.strategy == "deepspeed" else "ddp",
+        zero_stage=config.parallel.zero_stage,
         total_steps=step,
         metrics={"loss": 1 / step},
         files=describe_files(saving),
@@ -201,6 +208,13 @@ def _maybe_die(config: RunConfig, folder: RunFolder, fake: Fake, rank: int, step
     half.mkdir()
     (half / "weights.bin").write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_too_large(config: RunConfig, fake: Fake, step: int) -> bool:
+    batch, stage = config.training.get("per_device_train_batch_size", 8), config.parallel.zero_stage or 0
+    if step == 2 and fake.oom_above is not None:
+        return bool(batch > fake.oom_above)
+    return step == 4 and fake.oom_below_zero is not None and stage < fake.oom_below_zero
 
 
 def _maybe_freeze(config: RunConfig, fake: Fake, rank: int, step: int) -> None:

@@ -185,8 +185,8 @@ class Agent:
             attempt = session.get_one(Attempt, attempt_id)
             job = session.get_one(Job, attempt.job_id)
             devices = _placed_devices(session, attempt)
-            own = _own_checkpoints(session, job.id)
-        resolved = Resolved.model_validate(job.resolved)
+            resolved = Resolved.model_validate(job.resolved)
+            own = _own_checkpoints(session, job.id, resolved)
         inputs = bring_inputs(self._storage, resolved, RunFolder(place), own, stored_start(resolved))
         config = make_config(
             job_id=job.id,
@@ -251,6 +251,12 @@ def _placed_devices(session: Session, attempt: Attempt) -> list[PlacedDevice]:
     return [PlacedDevice.model_validate({"index": index, "kind": kinds[index]}) for index in attempt.devices]
 
 
-def _own_checkpoints(session: Session, job_id: str) -> list[Stored]:
+def _own_checkpoints(session: Session, job_id: str, resolved: Resolved) -> list[Stored]:
+    """Those it can go on from: optimizer states are cut to the strategy, which a lack of memory may have changed."""
     query = select(Checkpoint).where(Checkpoint.job_id == job_id)
-    return [Stored(row.step, row.storage_prefix, row.manifest_sha256) for row in session.scalars(query)]
+    spread = resolved.parallel
+    return [
+        Stored(row.step, row.storage_prefix, row.manifest_sha256)
+        for row in session.scalars(query)
+        if (row.manifest["strategy"], row.manifest.get("zero_stage")) == (spread.strategy, spread.zero_stage)
+    ]

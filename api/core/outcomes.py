@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from api.core import devices, exclusions, limits
+from api.core import devices, events, exclusions, limits
+from api.core.adapting import Adapted, step_down
 from api.core.causes import Outcome, Result, cause_of, timeout
 from api.core.db import now
 from api.core.events import NewEvent
@@ -74,15 +75,28 @@ def _settle(session: Session, attempt: Attempt, job: Job, outcome: Outcome, sett
         move(session, job.id, State.CANCELLED, words, attempt=number)
         return
     cause = cause_of(outcome)
-    decision = decide(cause.code, job.faults, budgets(settings))
+    # The next try after a lack of memory is another one: no budget is touched, and the ladder has a foot.
+    adapted = step_down(session, job, cause)
+    decision = Decision.RETRY_FREE if adapted else decide(cause.code, job.faults, budgets(settings))
     if state is State.PAUSING and decision is not Decision.STOP:
+        if adapted:
+            _adapt(session, job, adapted)
         move(session, job.id, State.PAUSED, _paused(session, job, cause), attempt=number)
     elif decision is not Decision.STOP and job.time_limit_s is not None and limits.is_used_up(session, job, at):
         _fail(session, job, number, timeout(job.time_limit_s), job.faults)
     elif decision is Decision.STOP:
         _fail(session, job, number, cause, _counted(job, cause.code))
+    elif adapted is not None:
+        _adapt(session, job, adapted)
+        data = cause.model_dump(mode="json", exclude_none=True)
+        move(session, job.id, State.QUEUED, NewEvent("requeued", "Queued again", data=data), attempt=number)
     else:
         _requeue(session, attempt, job, cause, settings, at)
+
+
+def _adapt(session: Session, job: Job, adapted: Adapted) -> None:
+    session.execute(update(Job).where(Job.id == job.id).values(resolved=adapted.resolved.model_dump(mode="json")))
+    events.append(session, job.id, [adapted.event])
 
 
 def _fail(session: Session, job: Job, number: int, cause: Cause, faults: dict[str, int]) -> None:

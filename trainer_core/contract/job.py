@@ -33,6 +33,7 @@ class Columns(Frozen):
     text: FieldName | None = None
     chosen: FieldName | None = None
     rejected: FieldName | None = None
+    margin: FieldName | None = None
     label: FieldName | None = None
     text_pair: FieldName | None = None
     tokens: FieldName | None = None
@@ -58,3 +59,6 @@ class ParallelSpec(Frozen):
         default=None, description="Further DeepSpeed keys. Numbers that the job form owns are refused here."
     )
     launcher: Literal["torchrun", "deepspeed"] = "torchrun"
+    on_out_of_memory: Literal["adapt", "fail"] = Field(
+        default="adapt", description="adapt: try again with what needs less, the global batch unchanged; fail: end."
+    )
