@@ -31,6 +31,8 @@ def choose(load: Load, rooms: Sequence[Room]) -> Choice:
     found = needs(load, BY_SPEED)
     if load.device == "cpu":  # what is offloaded there stays in the same memory
         found = [need for need in found if need.strategy.offload == "none"]
+    if load.needs_whole_weights:
+        found = [need for need in found if need.strategy.stage != 3]
     known = [room for room in rooms if room.device_bytes is not None]
     if not found or not known or len(known) < len(rooms):
         return Choice(Strategy(None))

@@ -66,6 +66,26 @@ def test_a_clone_fills_the_form_and_makes_an_equal_body(visitor: Page, shelf: Fi
     assert made["dataset"] == {"train": rooms.dataset, "eval_fraction": 0.2, "max_length": 64}
 
 
+def test_each_kind_of_adapter_has_its_own_fields(visitor: Page, rooms: Rooms) -> None:
+    visitor.goto("/jobs/new")
+    kind = visitor.get_by_label("Train", exact=True)
+    expect(visitor.get_by_label("LoRA rank")).to_be_visible()
+    expect(visitor.get_by_label("Blocks to train")).to_be_hidden()
+    visitor.get_by_label("Base held in").select_option("nf4")
+    made = body(visitor)
+    assert (made["adapter"]["type"], made["quantization"]) == ("lora", {"bits": "nf4"})
+    kind.select_option("freeze")
+    expect(visitor.get_by_label("LoRA rank")).to_be_hidden()
+    made = body(visitor)
+    assert made["adapter"] == {"type": "freeze", "trainable_layers": 2, "from": "last"}
+    assert "quantization" not in made
+    kind.select_option("p_tuning")
+    visitor.get_by_label("Learnt positions").fill("8")
+    assert body(visitor)["adapter"] == {"type": "p_tuning", "num_virtual_tokens": 8}
+    kind.select_option("")
+    assert "adapter" not in body(visitor)
+
+
 def test_an_option_is_found_by_its_help_and_sent(visitor: Page, shelf: Filled, rooms: Rooms) -> None:
     visitor.goto("/jobs/new")
     visitor.get_by_label("Dataset", exact=True).select_option(rooms.dataset)

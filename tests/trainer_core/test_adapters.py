@@ -11,6 +11,8 @@ from peft import IA3Config, LoraConfig, PeftConfig, PrefixTuningConfig, PromptEn
 from pydantic import TypeAdapter, ValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from api.core.capacity import Room
+from api.core.strategy import choose
 from tests.trainer_core.test_memory import CONFIGS
 from trainer_core.contract import Adapter, AnyAdapter, LoraAdapter, Quantization
 from trainer_core.contract.adapters import (
@@ -20,6 +22,7 @@ from trainer_core.contract.adapters import (
     PromptTuningAdapter,
     PTuningAdapter,
 )
+from trainer_core.memory.strategies import Load, needs
 from trainer_core.memory.trained import IA3_DEFAULTS, count_trained
 from trainer_core.model.adapters import add_adapter
 from trainer_core.model.base import count_parameters
@@ -223,3 +226,52 @@ def test_an_evaluation_leaves_the_quantised_base_as_it_is(bits: Any, tmp_path: A
     assert torch.equal(adapted(input_ids=ids).logits.detach(), before)
     plain = model_of("llama")(input_ids=ids).logits
     assert 0 < (before - plain).abs().max() < 0.4 * plain.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("block", "quantization", "whole"),
+    [
+        ({"type": "lora"}, None, False),
+        ({"type": "lora"}, NF4, True),
+        ({"type": "lora", "init_lora_weights": "pissa_niter_2"}, None, True),
+        ({"type": "p_tuning"}, None, True),
+        ({"type": "freeze", "trainable_layers": 1}, None, False),
+    ],
+    ids=str,
+)
+def test_auto_stays_above_zero_3_where_that_is_refused(
+    block: dict[str, Any], quantization: Quantization | None, whole: bool
+) -> None:
+    load = Load(
+        model_config=CONFIGS["llama"],
+        n_stored=None,
+        adapter=read.validate_python(block),
+        quantization=quantization,
+        training={},
+        n_processes=2,
+        max_length=64,
+        device="cuda",
+    )
+    assert load.needs_whole_weights is whole
+    tight = choose(load, [Room("node", 20_000, 10**12)])
+    assert (tight.strategy.stage == 3) is not whole
+
+
+def test_a_quantised_base_is_estimated_smaller_by_its_bits() -> None:
+    big = CONFIGS["llama"] | {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8}
+    sizes = {}
+    for bits in (None, "int8", "nf4"):
+        quantization = Quantization(bits=bits) if bits else None  # type: ignore[arg-type]
+        load = Load(
+            model_config=big,
+            n_stored=None,
+            adapter=LoraAdapter(),
+            quantization=quantization,
+            training={},
+            n_processes=1,
+            max_length=64,
+            device="cpu",
+        )
+        sizes[bits] = needs(load)[0].memory.parameters_bytes
+    assert sizes["int8"] < sizes[None] / 3
+    assert sizes["nf4"] < 0.65 * sizes["int8"]

@@ -14,6 +14,7 @@ from trainer_core.memory.estimate import Dtype, MemoryEstimate, checkpoint_bytes
 from trainer_core.memory.quantised import quantization_of
 from trainer_core.memory.shape import count_parameters, read_shape
 from trainer_core.memory.trained import count_trained
+from trainer_core.model.rules import is_quantised, needs_whole_weights
 from trainer_core.zero.owners import RELEASE_DEFAULTS, stage_of, strategy_of
 
 Offload = Literal["none", "optimizer", "all"]
@@ -79,6 +80,12 @@ class Load:
         if self.adapter is None:
             return self.n_parameters
         return count_trained(self.model_config, self.adapter)
+
+    @property
+    def needs_whole_weights(self) -> bool:
+        """Whether ZeRO-3 is no way for it."""
+        on_quantised = quantization_of(self.quantization, self.model_config) is not None
+        return needs_whole_weights(self.adapter, on_quantised=on_quantised or is_quantised(self.model_config))
 
     @property
     def counts_activations(self) -> bool:

@@ -69,6 +69,22 @@ def check(adapter: AnyAdapter | None, quantization: Quantization | None, setting
     return problems
 
 
+def needs_whole_weights(adapter: AnyAdapter | None, *, on_quantised: bool) -> bool:
+    """Whether ZeRO-3, which leaves no rank a whole weight, is refused: `auto` and the memory ladder stay above it."""
+    if on_quantised or isinstance(adapter, PromptAdapter):
+        return True
+    return isinstance(adapter, LoraAdapter) and bool(
+        _reads_base(adapter)
+        or adapter.layer_replication
+        or adapter.target_parameters
+        or adapter.trainable_token_indices
+    )
+
+
+def _reads_base(adapter: LoraAdapter) -> bool:
+    return adapter.changes_base or adapter.init_lora_weights in ("orthogonal", "mica")
+
+
 def is_quantised(model_config: Mapping[str, Any]) -> bool:
     """Whether the base's own files hold quantised weights."""
     return bool(model_config.get("quantization_config"))
@@ -141,7 +157,7 @@ def _prompts(adapter: PromptAdapter, setting: Setting) -> Iterator[Problem]:
 
 def _lora(adapter: LoraAdapter, on_quantised: bool, setting: Setting) -> Iterator[Problem]:
     start = str(adapter.init_lora_weights)
-    takes_base = adapter.changes_base or start in ("orthogonal", "mica")
+    takes_base = _reads_base(adapter)
     if on_quantised and takes_base:
         message = f"{start} starts from the base's own numbers, and a quantised base has only rounded ones"
         yield Problem("adapter.init_lora_weights", message, "conflict", "Use true or gaussian.")

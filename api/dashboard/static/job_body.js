@@ -25,18 +25,26 @@ export function columnsOf(text) {
   return Object.fromEntries(pairs.filter(([name]) => name).map(([name, column]) => [name, column ?? ""]));
 }
 
+// Whether a field belongs to an adapter of this kind; "" is none. `data-for` names the kinds that have it.
+export const isOf = (element, kind) => !element.dataset.for || element.dataset.for.split(" ").includes(kind);
+
+// Shows the fields of the chosen kind of adapter alone.
+export function showKind(form) {
+  for (const element of form.querySelectorAll("[data-for]")) element.closest(".field").hidden = !isOf(element, form.elements.adapter.value);
+}
+
 // Raises SyntaxError when the JSON beside the fields is none.
 export function bodyOf(form, more, options) {
   const body = { method: "sft" };
-  const isLora = form.elements.adapter.value === "lora";
+  const kind = form.elements.adapter.value;
   for (const element of form.querySelectorAll("[data-path]")) {
     const { path } = element.dataset;
     const text = element.value;
-    if (path === "adapter" || text === "" || (path.startsWith("adapter.") && !isLora)) continue;
+    if (path === "adapter" || text === "" || !isOf(element, kind)) continue;
     if (path === "dataset.columns") put(body, path, columnsOf(text));
     else put(body, path, TEXT.includes(path) ? text : valueOf(text));
   }
-  if (isLora) body.adapter = { type: "lora", ...body.adapter };
+  if (kind) body.adapter = { type: kind, ...body.adapter };
   merge(body, { training: options });
   return more.value.trim() ? merge(body, JSON.parse(more.value)) : body;
 }
@@ -44,8 +52,8 @@ export function bodyOf(form, more, options) {
 // Fills the form from a body; `isWhole` empties what the body does not say. Answers what the form has no field for.
 export function fill(form, body, isWhole) {
   const rest = structuredClone(body);
-  if ("adapter" in body || isWhole) form.elements.adapter.value = body.adapter ? "lora" : "";
-  if (body.adapter?.type === "lora") delete rest.adapter.type;
+  if ("adapter" in body || isWhole) form.elements.adapter.value = body.adapter ? (body.adapter.type ?? "lora") : "";
+  if (body.adapter) delete rest.adapter.type;
   if (!body.adapter) delete rest.adapter;
   for (const element of form.querySelectorAll("[data-path]")) {
     const { path } = element.dataset;
@@ -60,6 +68,7 @@ export function fill(form, body, isWhole) {
       element.value = found;
     }
   }
+  showKind(form);
   return rest;
 }
 

@@ -1,7 +1,7 @@
 // The submit form: fields -> job body, merged with free JSON; the service's complaints go beside the fields they name.
 import { call, show, upload } from "/static/api.js";
 import { checker } from "/static/check.js";
-import { bodyOf, fill } from "/static/job_body.js";
+import { bodyOf, fill, showKind } from "/static/job_body.js";
 import { chooseOptions } from "/static/options.js";
 import { peekAt } from "/static/peek.js";
 import { showSnippets } from "/static/snippets.js";
@@ -83,6 +83,8 @@ form.addEventListener("submit", async (event) => {
 });
 
 async function begin() {
+  form.elements.adapter.addEventListener("change", () => showKind(form));
+  showKind(form);
   const rest = facts.start ? fill(form, facts.start, Boolean(facts.start.model)) : {};
   const training = rest.training ?? {};
   options = await chooseOptions(training, preview);
