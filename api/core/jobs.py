@@ -46,7 +46,7 @@ def create(
     """
     digest = _digest(spec)
     if idempotency_key is not None:
-        _check_key(idempotency_key)
+        check_key(idempotency_key)
         if (made := _made_before(session, actor, idempotency_key, digest)) is not None:
             return made, False
     resolved = resolve(session, spec, settings)
@@ -105,7 +105,8 @@ def _constraints(frozen: Accepted) -> dict[str, Any]:
     return asked | {"device": asked["device"] or ("cuda" if frozen.resolved.device == "cuda" else None)}
 
 
-def _check_key(key: str) -> None:
+def check_key(key: str) -> None:
+    """Raises Invalid for what cannot be an Idempotency-Key."""
     if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
         raise Invalid(
             f"Idempotency-Key is 1 to {MAX_KEY} printable ASCII characters, found {len(key)} characters",

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from api.core import attempts, leases, queue, queue_rows, quotas, sweeping
+from api.core import attempts, leases, queue, queue_rows, quotas, sweep_round, sweeping
 from api.core.db import Database, now
 from api.core.planning.forecast import explain
 from api.core.planning.model import FreeNode, Placement, Policy, Preemption, Standing, Usage, Waiting
@@ -69,6 +69,7 @@ def run_once(database: Database, holder: str, settings: Settings, *, at: datetim
         return 0
     for job_id in sweeping.sweep(database, settings, watching_since=watching_since, at=instant):
         queue.remind_preflight(job_id, settings)
+    sweep_round.advance_all(database, settings, at=instant)
     with database.reading() as session:
         seen = look(session, settings, instant)
     runs = [each.run for each in seen.on_devices]

@@ -19,6 +19,7 @@ from api.core import (
     export_tables,
     openai_tables,
     quota_tables,
+    sweep_tables,
     tables,
     webhook_tables,
 )
@@ -26,7 +27,16 @@ from api.core.db import Database
 from api.core.settings import Settings
 
 # Every module that declares tables, so that the metadata is whole wherever the schema is looked at.
-TABLES = (tables, dependency_tables, engine_tables, export_tables, openai_tables, quota_tables, webhook_tables)
+TABLES = (
+    tables,
+    dependency_tables,
+    engine_tables,
+    export_tables,
+    openai_tables,
+    quota_tables,
+    sweep_tables,
+    webhook_tables,
+)
 METADATA = tables.Base.metadata
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _LOCK_KEY = 7_246_245_001  # any number, as long as every release uses the same
