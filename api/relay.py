@@ -98,7 +98,7 @@ class Relay:
         if found.state == "cancelled":
             self.outcome = {"finish_reason": "cancelled", "prompt_tokens": 0, "completion_tokens": 0} | found.outcome
         if found.state == "failed":
-            if found.outcome["code"] == "engine_ended" and not n_seen:
+            if found.outcome["code"] in ("engine_ended", "node_lost") and not n_seen:
                 raise _EngineLeft
             raise error_of(found.outcome)
 

@@ -184,6 +184,7 @@ REFUSALS = {
     409: "The state has moved on.",
     413: "The body is too large.",
     422: "What was sent cannot be accepted; `details` lists every fault.",
+    429: "As much as may wait does; try again later.",
     503: "The database, the storage or the disk does not answer; try again.",
 }
 

@@ -40,6 +40,8 @@ class Rooms:
             "datasets": "/datasets",
             "dataset": f"/datasets/{self.dataset}?after=20",
             "models": "/models",
+            "try": "/try?model=tiny",
+            "try-none": "/try",
             "settings": "/settings",
         }
 

@@ -29,6 +29,7 @@ from api.core.settings import Settings
 from api.core.states import State
 from api.core.storage import make_storage
 from tests.api.files.conftest import make_artifact, make_checkpoint, put, set_best
+from tests.api.http.answerer import Answerer
 from tests.api.http.conftest import KEY
 from tests.api.http.feeds import log, measure
 from tests.conftest import REPOSITORY
@@ -76,6 +77,7 @@ def service(tmp_path: Path, sqlite_url: str) -> Iterator[tuple[str, Database, Se
     with database.session() as session:
         add_key(session, "reader of the docs", key=KEY)
         nodes.register(session, "n1", [DeviceFact(index=0, kind="cpu", name="slot")], {}, {})
+    answerer = Answerer(database)
     server = uvicorn.Server(uvicorn.Config(create_app(settings, database=database), port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -85,6 +87,7 @@ def service(tmp_path: Path, sqlite_url: str) -> Iterator[tuple[str, Database, Se
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1", database, settings
     server.should_exit = True
     thread.join()
+    answerer.close()
     database.close()
 
 
