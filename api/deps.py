@@ -28,6 +28,7 @@ from api.core.errors import Denied, Unauthenticated
 from api.core.settings import Settings
 from api.core.storage import Storage
 from api.follow import Follower
+from api.query import refuse_unknown_query
 
 SESSION_COOKIE = "trainyard_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -103,6 +104,7 @@ class Allow:
         if not actor.may(self.permission):
             whose = f"the role {actor.role!r}" if actor.permissions is None else f"the key {actor.name!r}"
             raise Denied(f"this needs the permission {self.permission}, which {whose} lacks")
+        await refuse_unknown_query(request)
         return actor
 
 

@@ -1,6 +1,18 @@
-"""Trainyard's public face: `trainyard.Client` and the `trainyard` command."""
+"""Trainyard's public face: `trainyard.Client`, `trainyard.AsyncClient` and the `trainyard` command."""
 
+from trainyard.async_client import AsyncClient
 from trainyard.client import Client
-from trainyard.errors import ApiError, ConnectionFailed, JobFailed
+from trainyard.errors import ApiError, ClientError, ConnectionFailed, DownloadBroken, JobFailed
+from trainyard.job import AsyncJob, Job
 
-__all__ = ["ApiError", "Client", "ConnectionFailed", "JobFailed"]
+__all__ = [
+    "ApiError",
+    "AsyncClient",
+    "AsyncJob",
+    "Client",
+    "ClientError",
+    "ConnectionFailed",
+    "DownloadBroken",
+    "Job",
+    "JobFailed",
+]

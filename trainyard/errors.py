@@ -18,6 +18,10 @@ class NotConfigured(ClientError):
     """No address or key could be found."""
 
 
+class MissingPackage(ClientError):
+    """Something asked for needs a package that is not installed."""
+
+
 class DownloadBroken(ClientError):
     """A downloaded file does not have the size or digest the service promised."""
 

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from trainyard import screen
 from trainyard.client import TERMINAL, Client
 from trainyard.patience import patiently
+from trainyard.results import Event
 
 LOOK_EVERY_S = 0.5
 
@@ -39,7 +40,7 @@ def follow_job(client: Client, job_id: str, console: Console = screen.out) -> di
             time.sleep(LOOK_EVERY_S)
 
 
-def _print_events(progress: Progress, events: list[dict[str, Any]], seen: int) -> int:
+def _print_events(progress: Progress, events: list[Event], seen: int) -> int:
     for event in events:
         seen = event["n"]
         if event["kind"] == "phase":

@@ -86,6 +86,7 @@ async def create_dataset(
     response: Response,
     parts: PartsDep,
     actor: Annotated[Actor, allow(Permission.DATASETS_WRITE)],
+    _name: Annotated[str | None, Query(alias="name", description="With a file as the body: its shown name.")] = None,
 ) -> DatasetOut:
     """A multipart form with the field `file` (and maybe `name`), or the file itself as the body, with `?name=`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Literal
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -13,11 +13,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.core import schema
 from api.core.db import Database
 from api.deps import PartsDep
+from api.query import refuse_unknown_query
 
 CURRENT = "tables are current"
 
 log = logging.getLogger(__name__)
-router = APIRouter(prefix="/v1/health", tags=["health"])
+router = APIRouter(prefix="/v1/health", tags=["health"], dependencies=[Depends(refuse_unknown_query)])
 
 
 class Live(BaseModel):

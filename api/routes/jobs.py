@@ -51,7 +51,7 @@ EXAMPLES: dict[str, Any] = {
     "",
     status_code=201,
     summary="Submit a job",
-    responses={200: {"model": JobOut, "description": "The job that an equal request made."}, **refusals(400, 413)},
+    responses={200: {"model": JobOut, "description": "The job that an equal request made."}, **refusals(400, 409, 413)},
 )
 def create_job(
     spec: Annotated[JobSpec, Body(openapi_examples=EXAMPLES)],

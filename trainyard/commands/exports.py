@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -12,6 +12,7 @@ from trainyard import screen
 from trainyard.client import Client
 from trainyard.commands.connection import connect
 from trainyard.commands.jobs import AsJson, JobId
+from trainyard.results import Export
 
 app = typer.Typer()
 
@@ -62,21 +63,21 @@ def list_exports(job_id: JobId, as_json: AsJson = False) -> None:
     screen.print_table(["id", "step", "kind", "dtype", "state", "size"], rows)
 
 
-def _download(client: Client, found: dict[str, Any], target: Path) -> None:
+def _download(client: Client, found: Export, target: Path) -> None:
     bars = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*bars, console=screen.err) as progress:
         task = progress.add_task(f"{found['kind']} of step {found['step']}", total=found["size_bytes"])
         client.download_export(found, target, on_bytes=lambda n: progress.advance(task, n))
 
 
-def _proof(found: dict[str, Any]) -> str:
+def _proof(found: Export) -> str:
     return ", ".join(
         f"{name} differs by {one['difference']:.2g} of {one['allowed']:.2g} allowed"
         for name, one in found["proof"].items()
     )
 
 
-def _print_cause(found: dict[str, Any]) -> None:
+def _print_cause(found: Export) -> None:
     cause = found["cause"] or {}
     for line in (cause.get("message"), cause.get("hint")):
         if line:

@@ -44,9 +44,9 @@ def submit(
             return
         console = screen.err if as_json else screen.out  # with --json the output is JSON and nothing else
         console.print(f"{job['id']}  {client.url}/jobs/{job['id']}", soft_wrap=True)
-        job = follow_job(client, job["id"], console)
-        screen.print_json(job) if as_json else screen.print_job(job)
-        raise typer.Exit(0 if job["state"] == "succeeded" else 1)
+        ended = follow_job(client, job["id"], console)
+        screen.print_json(ended) if as_json else screen.print_job(ended)
+        raise typer.Exit(0 if ended["state"] == "succeeded" else 1)
 
 
 @app.command("jobs")
@@ -90,7 +90,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
         return
     screen.print_job(job)
     for checkpoint in checkpoints:
-        marks = " ".join(mark for mark in ("best", "last") if checkpoint[f"is_{mark}"])
+        marks = " ".join(["best"] * checkpoint["is_best"] + ["last"] * checkpoint["is_last"])
         screen.out.print(f"  checkpoint {checkpoint['step']:>7}  {screen.size(checkpoint['size_bytes']):>9}  {marks}")
 
 

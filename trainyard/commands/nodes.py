@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from trainyard import screen
 from trainyard.commands.connection import connect
+from trainyard.results import Node
 
 app = typer.Typer(help="The machines that run jobs.", invoke_without_command=True)
 
@@ -56,11 +57,11 @@ def uncordon(node: Name, as_json: AsJson = False) -> None:
 app.command("undrain", hidden=True)(uncordon)
 
 
-def _show(node: dict[str, Any], as_json: bool) -> None:
+def _show(node: Node, as_json: bool) -> None:
     screen.print_json(node) if as_json else _print([node])
 
 
-def _print(nodes: list[dict[str, Any]]) -> None:
+def _print(nodes: list[Node]) -> None:
     rows = (
         (node["name"], node["state"], f"{device['kind']}:{device['index']}", device["name"], device["job_id"] or "free")
         for node in nodes
