@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 from trainyard import screen
-from trainyard.commands import datasets, estimates, exports, job_life, jobs, models, nodes, server, simulate, try_it
+from trainyard.commands import (
+    datasets,
+    doctor,
+    estimates,
+    exports,
+    job_life,
+    jobs,
+    keys,
+    models,
+    nodes,
+    opening,
+    server,
+    simulate,
+    sweeps,
+    try_it,
+)
 from trainyard.commands.connection import chosen
 from trainyard.errors import ClientError
 
@@ -23,6 +38,10 @@ app.add_typer(datasets.app, name="datasets")
 app.add_typer(models.app, name="models")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(simulate.app)
+app.add_typer(keys.app, name="keys")
+app.add_typer(doctor.app)
+app.add_typer(opening.app)
+app.add_typer(sweeps.app, name="sweep")
 app.add_typer(try_it.app)
 
 
