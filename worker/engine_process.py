@@ -65,7 +65,8 @@ class EngineProcess:
                 start_new_session=True,
             )
         self.identity = Identity.of(self._child.pid)
-        threading.Thread(target=self._listen, name=f"{self._placed.engine_id} words", daemon=True).start()
+        self._ears = threading.Thread(target=self._listen, name=f"{self._placed.engine_id} words", daemon=True)
+        self._ears.start()
         return self
 
     def __exit__(
@@ -79,6 +80,7 @@ class EngineProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)  # also what it may have left behind
         self._child.wait()
+        self._ears.join(END_WITHIN_S)
         shutil.rmtree(self._tmp_dir, ignore_errors=True)
 
     def tell(self, wish: Prompt | Cancel) -> None:
@@ -111,9 +113,10 @@ class EngineProcess:
 
     def _listen(self) -> None:
         assert self._child.stdout is not None
-        for line in self._child.stdout:
-            with contextlib.suppress(ValidationError):
-                self._words.put(WORDS.validate_json(line))
+        with self._child.stdout as said:
+            for line in said:
+                with contextlib.suppress(ValidationError):
+                    self._words.put(WORDS.validate_json(line))
         self._words.put(None)
 
     def _env(self) -> dict[str, str]:
