@@ -59,6 +59,9 @@ class ParallelSpec(Frozen):
         default=None, description="Further DeepSpeed keys. Numbers that the job form owns are refused here."
     )
     launcher: Literal["torchrun", "deepspeed"] = "torchrun"
+    dry_run: bool = Field(
+        default=True, description="Try the longest batch and one save before the first step, and leave no trace."
+    )
     on_out_of_memory: Literal["adapt", "fail"] = Field(
         default="adapt", description="adapt: try again with what needs less, the global batch unchanged; fail: end."
     )

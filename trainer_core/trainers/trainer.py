@@ -27,6 +27,7 @@ from trainer_core.run.faults import Fault
 from trainer_core.run.meters import Meters
 from trainer_core.run.progress_log import TRAINER_LOG, ProgressLog
 from trainer_core.trainers.evaluation import Judge, evaluate
+from trainer_core.trainers.rehearsal import rehearse
 
 
 class RunTrainerMixin(Trainer):
@@ -39,6 +40,8 @@ class RunTrainerMixin(Trainer):
 
     control: TrainerControl
     optimizer: Any
+    rehearses = True
+    """Whether a batch of the train rows is what a step is made of."""
 
     def __init__(self, *, run: Run, judge: Judge, notes: Sequence[str] = (), **trainer_arguments: Any) -> None:
         self.run = run
@@ -80,6 +83,8 @@ class RunTrainerMixin(Trainer):
         if self.before_loading:
             self.before_loading(max_steps)
         prepared = super()._prepare_for_training(max_steps, *args, **kwargs)
+        if self.rehearses and self.run_config.parallel.dry_run:
+            rehearse(self)
         if self.on_ready:
             self.on_ready(max_steps)
         return prepared
@@ -97,6 +102,9 @@ class RunTrainerMixin(Trainer):
             self.optimizer = loraplus(self.model, self.args, adapter.loraplus_lr_ratio)
         return super().create_optimizer(*args, **kwargs)
 
+    def check_ready(self) -> None:
+        """Called on all ranks once everything is wrapped and loaded, before the first step. Raises Fault."""
+
     # -- stepping -----------------------------------------------------------------------------------------------------
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
@@ -105,6 +113,10 @@ class RunTrainerMixin(Trainer):
         self.meters.count(batches)
         self._micro_losses = []
         return batches, n_items
+
+    def batches_of(self, batches: list[Any]) -> tuple[list[Any], Any]:
+        """Batches with their number of items, as a step of them would have it, uncounted. Collective."""
+        return super().get_batch_samples(iter(batches), len(batches), self.args.device)
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         loss = super().training_step(*args, **kwargs)
