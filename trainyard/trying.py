@@ -34,7 +34,11 @@ def generate(
     body = {"model": model, "messages": list(messages)} | {
         name: value for name, value in options.items() if value is not None
     }
-    request = {"json": body, "headers": {"Accept": "text/event-stream"}, "timeout": httpx.Timeout(READ_TIMEOUT_S)}
+    request: dict[str, Any] = {
+        "json": body,
+        "headers": {"Accept": "text/event-stream"},
+        "timeout": httpx.Timeout(READ_TIMEOUT_S),
+    }
     try:
         with client._http.stream("POST", "/generations", **request) as response:
             if response.is_error:

@@ -35,7 +35,7 @@ EXAMPLES = {
         "value": {"model": "job_...", "messages": [{"role": "user", "content": "Say 7"}], "max_tokens": 32},
     }
 }
-STREAM = {
+STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The reply, or a stream of it.",
         "content": {
