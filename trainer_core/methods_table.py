@@ -30,6 +30,8 @@ REWARDS: Directions = {
     "eval_rewards/rejected": False,
 }  # fmt: skip
 
+PAIRS: Directions = {"eval_accuracy": True, "eval_margin": True}
+
 
 @dataclass(frozen=True)
 class Method:
@@ -75,6 +77,10 @@ _METHODS = (
         pipeline="token-classification", auto_class="AutoModelForTokenClassification",
     ),
     Method("preference", "causal", LOSS | REWARDS, needs_template=True, title="training on preferences"),
+    Method(
+        "reward", "sequence_classification", LOSS | PAIRS, needs_template=True, title="training as a reward model",
+        pipeline="text-classification", auto_class="AutoModelForSequenceClassification",
+    ),
 )  # fmt: skip
 METHODS: dict[MethodName, Method] = {method.name: method for method in _METHODS}
 

@@ -1,6 +1,7 @@
 """Each method's own options: the block of a job's body that is named like the method. Pure: pydantic only.
 
-`{"method": "classification", "classification": {"class_weights": "balanced"}, ...}`. Read through `trainer_core.contract`.
+`{"method": "classification", "classification": {"class_weights": "balanced"}, ...}`.
+Read through `trainer_core.contract`.
 """
 
 from __future__ import annotations
@@ -106,6 +107,15 @@ class PreferenceOptions(Frozen):
         return self.loss != "orpo"
 
 
+class RewardOptions(Frozen):
+    """A model with one output learns to score replies: the preferred one of a pair above the other."""
+
+    center_rewards_coefficient: Annotated[
+        Annotated[Number, Field(ge=0)],
+        Field(description="Weight of the squared sum of a pair's two scores, which keeps scores around 0; often 0.01."),
+    ] = 0.0
+
+
 AnyOptions = (
     SftOptions
     | PretrainOptions
@@ -113,8 +123,9 @@ AnyOptions = (
     | ClassificationOptions
     | TokenClassificationOptions
     | PreferenceOptions
+    | RewardOptions
 )
-MethodName = Literal["sft", "pretrain", "seq2seq", "classification", "token_classification", "preference"]
+MethodName = Literal["sft", "pretrain", "seq2seq", "classification", "token_classification", "preference", "reward"]
 OPTIONS: dict[MethodName, type[AnyOptions]] = {
     "sft": SftOptions,
     "pretrain": PretrainOptions,
@@ -122,6 +133,7 @@ OPTIONS: dict[MethodName, type[AnyOptions]] = {
     "classification": ClassificationOptions,
     "token_classification": TokenClassificationOptions,
     "preference": PreferenceOptions,
+    "reward": RewardOptions,
 }
 
 _Block = TypeVar("_Block")
@@ -139,6 +151,7 @@ class MethodBlocks(Frozen):
         default=None, description="Options of token classification."
     )
     preference: PreferenceOptions | None = Field(default=None, description="Options of preference training.")
+    reward: RewardOptions | None = Field(default=None, description="Options of a reward model.")
 
     @field_validator(*OPTIONS)
     @classmethod

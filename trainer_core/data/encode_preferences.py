@@ -64,7 +64,7 @@ class PreferenceEncoder:
     def draft(self, example: PreferenceExample | FeedbackExample) -> tuple[Draft, Draft]:
         """Raises TemplateRefusal where the chat template does not take the row."""
         assert isinstance(example, PreferenceExample)  # __init__ refused other rows
-        return self._reply(example, example.chosen), self._reply(example, example.rejected)
+        return pair_drafts(self._encoder, example, self._has_template)
 
     def encode(self, drafts: Sequence[tuple[Draft, Draft]]) -> Iterator[list[Preferred]]:
         sides = self._encoder.encode([draft for pair in drafts for draft in pair])
@@ -79,15 +79,6 @@ class PreferenceEncoder:
 
     def notes(self) -> list[str]:
         return self._encoder.notes()
-
-    def _reply(self, example: PreferenceExample, reply: str | Messages) -> Draft:
-        if isinstance(example.prompt, str) and isinstance(reply, str):
-            return self._encoder.draft(PromptExample(example.prompt, reply, example.system))
-        if not self._has_template:
-            raise TemplateRefusal("the row holds messages, and the model's tokenizer has no chat template")
-        prompt, messages = tuple(example.prompt), tuple(reply)
-        learnt = [False] * len(prompt) + [message["role"] == "assistant" for message in messages]  # type: ignore[index]
-        return self._encoder.draft(ChatExample((*prompt, *messages), example.tools, tuple(learnt)))  # type: ignore[arg-type]
 
     def _refuse(self, config: RunConfig) -> None:
         options = config.preference or PreferenceOptions()
@@ -113,3 +104,19 @@ class PreferenceEncoder:
                 hint="Use zero_stage 2, or the loss orpo, which needs no reference.",
                 param="parallel.zero_stage",
             )
+
+
+def pair_drafts(encoder: Encoder, example: PreferenceExample, has_template: bool) -> tuple[Draft, Draft]:
+    """The prompt with each of its replies. Raises TemplateRefusal where the chat template does not take the row."""
+    chosen, rejected = (_with_reply(encoder, example, one, has_template) for one in (example.chosen, example.rejected))
+    return chosen, rejected
+
+
+def _with_reply(encoder: Encoder, example: PreferenceExample, reply: str | Messages, has_template: bool) -> Draft:
+    if isinstance(example.prompt, str) and isinstance(reply, str):
+        return encoder.draft(PromptExample(example.prompt, reply, example.system))
+    if not has_template:
+        raise TemplateRefusal("the row holds messages, and the model's tokenizer has no chat template")
+    prompt, messages = tuple(example.prompt), tuple(reply)
+    learnt = [False] * len(prompt) + [message["role"] == "assistant" for message in messages]  # type: ignore[index]
+    return encoder.draft(ChatExample((*prompt, *messages), example.tools, tuple(learnt)))  # type: ignore[arg-type]

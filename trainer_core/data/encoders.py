@@ -10,6 +10,7 @@ from trainer_core.data.encode import Encoder
 from trainer_core.data.encode_labels import LabelEncoder
 from trainer_core.data.encode_pairs import PairEncoder
 from trainer_core.data.encode_preferences import PreferenceEncoder
+from trainer_core.data.encode_rewards import RewardEncoder
 from trainer_core.data.encode_tags import TagEncoder
 from trainer_core.model.tokenizer import LoadedTokenizer
 
@@ -69,4 +70,5 @@ ENCODERS: dict[str, Callable[[RunConfig, LoadedTokenizer], RowEncoder[Any]]] = {
     "classification": lambda config, loaded: LabelEncoder(loaded, config),
     "token_classification": lambda config, loaded: TagEncoder(loaded, config),
     "preference": lambda config, loaded: PreferenceEncoder(loaded, config),
+    "reward": lambda config, loaded: RewardEncoder(loaded, config),
 }

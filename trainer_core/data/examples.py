@@ -50,7 +50,8 @@ class PreferenceExample:
     """Two replies to one prompt, the first of them preferred: three texts, or three lists of messages, never a mixture.
 
     Of messages, the prompt ends with the user (or a tool) and both replies begin and end with the assistant; a system
-    text is then the prompt's first message and `system` is None.
+    text is then the prompt's first message and `system` is None. `margin` is the
+    row's own value, for reward models alone.
     """
 
     prompt: str | Messages
@@ -58,6 +59,7 @@ class PreferenceExample:
     rejected: str | Messages
     system: str | None = None
     tools: list[dict[str, Any]] | None = None
+    margin: Any = None
 
 
 @dataclass(frozen=True, slots=True)

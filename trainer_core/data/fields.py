@@ -31,7 +31,7 @@ FIELDS: dict[TrainFormat, Fields] = {
     "feedback": Fields(("prompt", "completion", "label"), ("system",)),
     "prompt_completion": Fields(("prompt", "completion"), ("system",)),
     "instruction": Fields(("instruction", "output"), ("input", "system")),
-    "preference": Fields(("chosen", "rejected"), ("prompt", "system", "tools")),
+    "preference": Fields(("chosen", "rejected"), ("prompt", "system", "tools", "margin")),
     "token_classification": Fields(("tokens", "tags")),
     "classification": Fields(("text", "label"), ("text_pair",)),
     "text": Fields(("text",)),

@@ -6,6 +6,7 @@ Pure: standard library and pydantic only. Extra columns are never looked at.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, overload
 
@@ -102,7 +103,8 @@ def _preference(mapping: Mapping[str, str], row: Mapping[str, Any]) -> Preferenc
         messages, tools_value = openai_pair(dict(row), ("input", *openai))
         values = messages, row[chosen], row[rejected]
         tools = normalise_tools(tools_value, "input.tools")
-    return to_preference(Pair(*values, _system(mapping, row), tools, (prompt, chosen, rejected)))
+    example = to_preference(Pair(*values, _system(mapping, row), tools, (prompt, chosen, rejected)))
+    return replace(example, margin=_optional(mapping.get("margin", "margin"), row))
 
 
 def _openai_replies(row: Mapping[str, Any]) -> tuple[str, str] | None:

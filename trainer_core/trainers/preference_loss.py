@@ -59,7 +59,8 @@ def score(options: PreferenceOptions, logps: torch.Tensor, counts: torch.Tensor,
 
 
 def _odds(beta: float, chosen: torch.Tensor, rejected: torch.Tensor) -> Scored:
-    """From mean log-probabilities a token; the likelihood of the chosen reply is learnt beside the odds."""
+    """ORPO's loss (2403.07691), in the form of `odds_ratio_loss` of TRL 1.16's ORPOTrainer: from mean
+    log-probabilities a token; the likelihood of the chosen reply is learnt beside the odds."""
     log_odds = (chosen - rejected) - (_log1m_exp(chosen) - _log1m_exp(rejected))
     losses = -chosen - beta * functional.logsigmoid(log_odds)
     return Scored(losses, (beta * chosen).detach(), (beta * rejected).detach())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -110,3 +111,16 @@ def test_tags_need_lists(client: TestClient, dataset: Datasets) -> None:
     train = dataset(name="ner", format="columns", columns=("tokens", "tags"))
     error = error_of(client.post("/v1/jobs", json=body("token_classification", train)), 422)
     assert "array" in error["message"]
+
+
+def test_a_reward_model_is_resolved_with_its_block(client: TestClient, dataset: Datasets) -> None:
+    train = dataset(name="pairs", format="preference", columns=("prompt", "chosen", "rejected"))
+    options = {"center_rewards_coefficient": "0.01"}
+    sent = body("reward", train, reward=options, training={"metric_for_best_model": "accuracy"})
+    resolved = client.post("/v1/jobs", json=sent).json()["resolved"]
+    assert (resolved["data"]["format"], resolved["reward"]) == ("preference", {"center_rewards_coefficient": 0.01})
+    assert (resolved["metric_for_best"], resolved["greater_is_better"]) == ("eval_accuracy", True)
+    sent = body("reward", train, reward={"center_reward_coefficient": 0.01})
+    error = error_of(client.post("/v1/jobs", json=sent), 422)
+    assert error["param"] == "reward.center_reward_coefficient"
+    assert "center_rewards_coefficient" in json.dumps(error)
