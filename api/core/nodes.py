@@ -40,7 +40,7 @@ class NodeView:
 
     @property
     def n_free(self) -> int:
-        return sum(device.is_present and device.attempt_id is None for device in self.devices)
+        return sum(one.is_present and not one.attempt_id and not one.engine_id for one in self.devices)
 
 
 def register(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import openai
 import pytest
 
-from tests.live import Json, Service, command_line, living, until
+from tests.live import REPOSITORY, Json, Service, command_line, living, until
 from trainyard import Client
 from trainyard.trying import generate
 
@@ -84,6 +87,18 @@ def test_the_command_answers_once(live: Service, lora: str) -> None:
     refused = live.cli("try", "nothing", "--prompt", "x")
     assert refused.returncode == 1
     assert "no model is registered" in " ".join(refused.stderr.split())
+
+
+def test_the_document_s_examples_run(live: Service, lora: str) -> None:
+    text = (REPOSITORY / "docs" / "try-it.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(sh|python)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert {kind for kind, _ in blocks} == {"sh", "python"}
+    for kind, block in blocks:
+        command = ["bash", "-euc", block] if kind == "sh" else [sys.executable, "-c", f"JOB = {lora!r}\n{block}"]
+        env = live.env | {"JOB": lora, "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(command, cwd=live.folder, env=env, capture_output=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stdout
 
 
 def test_whoever_hangs_up_cancels(client: Client, live: Service, lora: str) -> None:
