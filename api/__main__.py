@@ -1,4 +1,4 @@
-"""`python -m api serve | migrate | config | add-key | add-model | simulate`: the API, and what goes beside it."""
+"""`python -m api serve | migrate | config | doctor | add-key | add-model | simulate`: the API and what goes with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from api import simulate
+from api import doctor, simulate
 from api.app import create_app
 from api.core import auth, models, schema
 from api.core.db import Database
@@ -121,6 +121,7 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
         "serve": lambda: serve(settings, migrate=arguments.migrate),
         "migrate": lambda: migrate(settings),
         "config": lambda: show_config(settings),
+        "doctor": lambda: doctor.examine(settings),
         "add-key": lambda: add_key(settings, arguments.name, arguments.role),
         "simulate": lambda: simulate.replay(
             arguments.trace,
@@ -141,6 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument("--migrate", action="store_true", help="bring the database up to date first")
     commands.add_parser("migrate", help="bring the database up to date")
     commands.add_parser("config", help="print the resolved settings, secrets hidden")
+    commands.add_parser("doctor", help="print what is wrong with this installation, as JSON")
     key = commands.add_parser("add-key", help="print a fresh API key")
     key.add_argument("name")
     key.add_argument("--role", default="admin", choices=sorted(auth.ROLES))

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-import doctest
-import shutil
+import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.live import chat_rows, write_rows
-from tests.trainyard.service import KEY, add_dataset, add_job, leave_results, running, serving
+from tests.conftest import REPOSITORY
+from tests.trainyard.examples import Prepared, fresh, prepare, run_examples
 from trainyard import AsyncClient, Client
 from trainyard import client as client_module
 from trainyard.calls import Route
+from trainyard.routes.sweeps import SweepRoutes
 
 ROUTES = {name: route for kind in Client.__mro__ for name, route in vars(kind).items() if isinstance(route, Route)}
-WITHOUT = {"download_export", "delete_webhook", "test_webhook", "deliveries"}  # another example's end, or a network
+# Another example's end, or a network; sweeps have tests of their own.
+WITHOUT = {"download_export", "delete_webhook", "test_webhook", "deliveries", *vars(SweepRoutes)} & set(ROUTES)
 
 
 Run = Callable[[str, str], None]
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> tuple[Path, dict[str, Any]]:
-    """The folder of a service as every example finds it, and the names that examples use."""
-    folder = tmp_path_factory.mktemp("examples")
-    with serving(folder, sqlite_template) as service:
-        dataset_id = add_dataset(service)
-        names = {"dataset_id": dataset_id, "queued_id": add_job(service, dataset_id, "waiting", is_over=False)}
-        names["job_id"] = add_job(service, dataset_id, "done", is_over=True)
-        leave_results(service, names["job_id"], {"adapter_config.json": b'{"r":8}'})
-    return folder, names
+def prepared(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Prepared:
+    return prepare(tmp_path_factory.mktemp("examples"), sqlite_template)
 
 
 @pytest.fixture
-def run(prepared: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Runs the examples of a text in a folder of their own, against a service that no other example has changed."""
-    made, names = prepared
-    shutil.copytree(made, tmp_path / "yard")
-    write_rows(tmp_path / "rows.jsonl", chat_rows(20))
-    monkeypatch.chdir(tmp_path)
-    with running(tmp_path / "yard") as service, service.client() as client:
-        monkeypatch.setenv("TRAINYARD_URL", service.url)
-        monkeypatch.setenv("TRAINYARD_API_KEY", KEY)
-
-        def run(text: str, name: str) -> None:
-            said: list[str] = []
-            examples = doctest.DocTestParser().get_doctest(text, {"client": client, **names}, name, None, 0)
-            assert doctest.DocTestRunner(verbose=False).run(examples, out=said.append).failed == 0, "".join(said)
-
-        yield run
+def run(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    with fresh(prepared, tmp_path, monkeypatch) as client:
+        yield lambda text, name: run_examples(text, name, {"client": client, **prepared[1]})
 
 
 def test_every_method_has_an_example() -> None:
@@ -73,3 +57,38 @@ def test_both_clients_have_the_same_routes() -> None:
 
     assert public(Client) - {"close"} == public(AsyncClient) - {"aclose"}
     assert len(ROUTES) > 40
+
+
+def blocks(page: str, kind: str) -> list[tuple[str, str]]:
+    """(what stands after the kind, text) of a page's blocks of one kind."""
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind} ?(.*)\n((?:.*\n)*?)```$", text, re.MULTILINE)
+
+
+def test_the_page_about_the_client(run: Run) -> None:
+    texts = [text for _, text in blocks("client.md", "python")]
+    assert len(texts) >= 5
+    run("\n".join(texts), "client.md")
+
+
+def test_the_page_about_the_command(prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command on the page ends well; the schema it writes knows the file it shows."""
+    names = {"JOB": prepared[1]["job_id"]}
+    scripts = Path(sys.executable).parent
+    with fresh(prepared, tmp_path, monkeypatch):
+        for name, text in blocks("cli.md", "yaml"):
+            Path(name).write_text(text)
+        env = os.environ | names | {"PATH": f"{scripts}:{os.environ['PATH']}", "COLUMNS": "200"}
+        commands = [line for _, text in blocks("cli.md", "sh") for line in text.splitlines()]
+        assert len(commands) > 15
+        for command in commands:
+            done = subprocess.run(
+                ["bash", "-c", command], env=env, capture_output=True, text=True, timeout=120, check=False
+            )
+            is_doctor = "doctor" in command  # nothing of the machine that runs the tests is promised
+            assert done.returncode == 0 or is_doctor, f"{command}\n{done.stdout}\n{done.stderr}"
+            assert "Traceback" not in done.stderr
+            if "--json" in command and "metrics" not in command:
+                json.loads(done.stdout)
+        assert "training" in json.loads(Path("job.schema.json").read_text())["properties"]
+        assert (tmp_path / "tuned" / "adapter_config.json").exists()

@@ -44,16 +44,24 @@ def list_datasets(as_json: AsJson = False) -> None:
 
 
 @app.command("rows")
-def show_rows(dataset_id: str, limit: Annotated[int, typer.Option(min=1, max=200)] = 5) -> None:
-    """Show the first rows of a dataset."""
+def show_rows(
+    dataset_id: str,
+    limit: Annotated[int, typer.Option(min=1, max=200)] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="One object a line, as without it.")] = False,
+) -> None:
+    """Show the first rows of a dataset, one JSON object a line."""
+    del as_json
     with connect() as client:
         for row in client.dataset_rows(dataset_id, limit=limit)["data"]:
             screen.print_json_line(row)
 
 
 @app.command()
-def delete(dataset_id: str) -> None:
+def delete(dataset_id: str, as_json: AsJson = False) -> None:
     """Delete a dataset that no unfinished job needs."""
     with connect() as client:
         client.delete_dataset(dataset_id)
-    screen.out.print(f"deleted {dataset_id}", markup=False)
+    if as_json:
+        screen.print_json({"id": dataset_id, "state": "deleted"})
+    else:
+        screen.out.print(f"deleted {dataset_id}", markup=False)

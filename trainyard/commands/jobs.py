@@ -49,6 +49,19 @@ def submit(
         raise typer.Exit(0 if ended["state"] == "succeeded" else 1)
 
 
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The job as YAML or JSON.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a field: training.learning_rate=1e-4")
+    ] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="A repeated run with it follows the same job.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job file and show it until it ends. The exit code is the job's: 1 when it did not succeed."""
+    submit(file, follow=True, set_=set_, idempotency_key=idempotency_key, as_json=as_json)
+
+
 @app.command("jobs")
 def list_jobs(
     state: Annotated[list[str] | None, typer.Option(help="Only these states.")] = None,
@@ -129,6 +142,7 @@ def download(
     job_id: JobId,
     which: Annotated[str, typer.Argument(help="best, last or a step.")] = "best",
     to: Annotated[Path | None, typer.Option("--to", help="Folder; default: JOB-STEP here.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Download a checkpoint, resuming where an earlier download ended; every file's digest is checked."""
     with connect() as client:
@@ -138,7 +152,7 @@ def download(
         with Progress(*bars, console=screen.err) as progress:
             task = progress.add_task(f"step {checkpoint['step']}", total=checkpoint["size_bytes"])
             client.download(job_id, target, str(checkpoint["step"]), on_bytes=lambda n: progress.advance(task, n))
-    screen.out.print(str(target), soft_wrap=True)
+    screen.print_json({"path": str(target), **checkpoint}) if as_json else screen.out.print(str(target), soft_wrap=True)
 
 
 def read_job_file(file: Path) -> dict[str, Any]:

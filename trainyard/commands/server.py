@@ -34,7 +34,7 @@ Host = Annotated[str, typer.Option("--host", help="Address to bind; loopback unl
 @app.command()
 def up(data_dir: DataDir = None, port: Port = 8000, host: Host = "127.0.0.1") -> None:
     """Start everything on this machine: API, dashboard, scheduler, Celery worker and node agent."""
-    folder = _use(data_dir)
+    folder = use(data_dir)
     port = port or _free_port(host)
     os.environ.update(TRAINYARD_HOST=host, TRAINYARD_PORT=str(port))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -55,28 +55,28 @@ def up(data_dir: DataDir = None, port: Port = 8000, host: Host = "127.0.0.1") ->
 @app.command()
 def api(data_dir: DataDir = None) -> None:
     """Start the API and dashboard alone (database and broker by TRAINYARD_DATABASE_URL, TRAINYARD_BROKER_URL)."""
-    _use(data_dir)
+    use(data_dir)
     _become("api", "serve")
 
 
 @app.command()
 def worker(data_dir: DataDir = None) -> None:
     """Start this machine as a node: agent, scheduler and Celery worker."""
-    _use(data_dir)
+    use(data_dir)
     _become("worker", "run")
 
 
 @app.command()
 def migrate(data_dir: DataDir = None) -> None:
     """Bring the database to this release's schema."""
-    _use(data_dir)
+    use(data_dir)
     _become("api", "migrate")
 
 
 @app.command()
 def config(data_dir: DataDir = None) -> None:
     """Show the resolved settings, secrets hidden."""
-    _use(data_dir)
+    use(data_dir)
     _become("api", "config")
 
 
@@ -140,7 +140,7 @@ class Keeper:
                 child.wait()
 
 
-def _use(data_dir: Path | None) -> Path:
+def use(data_dir: Path | None) -> Path:
     folder = (data_dir or location.data_dir()).expanduser().resolve()
     os.environ["TRAINYARD_DATA_DIR"] = str(folder)
     return folder
