@@ -14,12 +14,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 from trl.experimental.orpo import ORPOTrainer
 
+from tests.trainer_core.reference import TRAINING, groups, one_batch_losses
 from tests.trainer_core.runs import Outcome, Workshop, resume_from, setting
 from trainer_core.contract import RunConfig
 from trainer_core.contract.method_options import PreferenceOptions
+from trainer_core.data.collate import PadCollator
+from trainer_core.data.prepare import prepare
+from trainer_core.model.tokenizer import load_tokenizer
 from trainer_core.preflight.inspection import inspect_run
 from trainer_core.trainers.preference_loss import score
-from trainer_core.trainers.preferring import read
+from trainer_core.trainers.preferring import PreferenceCollator, read
 
 pytestmark = pytest.mark.train
 DOC = Path(__file__).resolve().parents[2] / "docs" / "methods" / "preference.md"
@@ -112,6 +116,37 @@ def test_two_processes_are_one_and_resume_is_exact(workshop: Workshop, weights: 
     resumed = run(workshop, f"resumed-{weights}", "zero2", weights, resume=resume)
     expected = {step: loss for step, loss in two.series("loss").items() if step > 3}
     assert resumed.series("loss") == expected
+
+
+def test_the_loss_is_the_mean_over_the_pairs_of_a_step_like_one_batch(workshop: Workshop) -> None:
+    """Two processes, two batches a step, and a short last group."""
+    path = workshop.root / "twenty.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS[:20]))
+    data = {"train": str(path), "format": "preference", "eval_fraction": None}
+    parts = configured(workshop, "ddp", "full", data=data, training=TRAINING)
+    outcome = workshop.run("preference-mean", **parts)
+    assert outcome.codes == [0, 0]
+    config = RunConfig.model_validate(json.loads(json.dumps(workshop.config(**parts))))
+    loaded = load_tokenizer(config.model)
+    collate = PreferenceCollator(PadCollator(loaded.pad_id))
+    steps = [collate(group) for group in groups(prepare(config, loaded).train)]
+    frozen = AutoModelForCausalLM.from_pretrained(workshop.model).eval()
+
+    def by_token(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        logits = model(batch["input_ids"], batch["attention_mask"]).logits[:, :-1].log_softmax(-1)
+        labels = batch["labels"][:, 1:]
+        found = logits.gather(2, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+        return (found * (labels != -100)).sum(1)
+
+    def dpo(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.no_grad():
+            before = by_token(frozen, batch)
+        better, worse = (by_token(model, batch) - before).chunk(2)
+        return torch.log1p(torch.exp(-0.1 * (better - worse))).mean()
+
+    expected = one_batch_losses(AutoModelForCausalLM.from_pretrained(workshop.model), steps, dpo)
+    assert outcome.series("loss") == pytest.approx(expected, rel=1e-4)
+    assert outcome.series("loss")[6] < 0.69  # the weights have moved
 
 
 def test_orpo_runs_without_a_reference_under_zero_3(workshop: Workshop) -> None:
