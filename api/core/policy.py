@@ -47,6 +47,7 @@ POLICY: dict[CauseCode, Fault | Decision | None] = {
     CauseCode.GPU_OOM: Fault.USER,
     CauseCode.HOST_OOM: Fault.NODE,
     CauseCode.NON_FINITE_LOSS: Fault.USER,
+    CauseCode.LOSS_FLAT: None,
     CauseCode.STALLED: Fault.NODE,
     CauseCode.RANK_DIED: Fault.NODE,
     CauseCode.NODE_LOST: Fault.NODE,

@@ -76,7 +76,7 @@ def resolve(session: Session, spec: JobSpec, settings: Settings, *, refuse_misfi
     options = _options(spec, device, problems)
     choice = estimates.choice_of(session, spec, model, options.values, device) if model and options else None
     asked, spec, options = spec, *_with_choice(spec, choice, options, device, problems if refuse_misfits else [])
-    spread = _spread(spec.parallel, options, device, problems)
+    spread = _spread(spec.parallel, options, device, problems, settings)
     plan = _plan(spec, n_train, options, problems) if options and train else None
     problems += [*adapters.problems_of(spec, model, spread, options), *dependencies.check(session, spec.depends_on)]
     if problems or not (model and train and rows_format and options and spread and plan):
@@ -176,11 +176,12 @@ def _options(spec: JobSpec, device: DeviceKind, problems: list[Problem]) -> Opti
 
 
 def _spread(
-    parallel: ParallelSpec, options: Options | None, device: DeviceKind, problems: list[Problem]
+    parallel: ParallelSpec, options: Options | None, device: DeviceKind, problems: list[Problem], settings: Settings
 ) -> ZeroPlan | None:
     """How the run is spread over its processes, with DeepSpeed's whole configuration."""
     try:
-        return check_spread(parallel, options.values if options else {}, device)
+        roots = [str(root) for root in settings.nvme_roots]
+        return check_spread(parallel, options.values if options else {}, device, nvme_roots=roots)
     except OptionsInvalid as invalid:
         # Without the job's own numbers the block cannot be compared with them; everything else in it can be judged.
         is_clash = [one.code == "conflict" and one.param.startswith("parallel.deepspeed") for one in invalid.problems]

@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=4 * 1024**2, ge=1024, description="Largest JSON body.")
     min_free_disk_bytes: int = Field(default=256 * 1024**2, ge=0, description="Uploads and launches stop below this.")
     allow_remote_code: bool = Field(default=False, description="Let jobs set trust_remote_code.")
+    nvme_roots: tuple[Path, ...] = Field(
+        default=(), description="Folders of the nodes that runs may offload to by NVMe, as a JSON list; empty: none."
+    )
     hub_online: bool = Field(default=True, description="Whether runs may fetch models from the Hugging Face hub.")
 
     webhook_private_targets: bool = Field(

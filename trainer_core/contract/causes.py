@@ -18,6 +18,7 @@ class CauseCode(StrEnum):
     GPU_OOM = "gpu_oom"
     HOST_OOM = "host_oom"
     NON_FINITE_LOSS = "non_finite_loss"
+    LOSS_FLAT = "loss_flat"
     STALLED = "stalled"
     RANK_DIED = "rank_died"
     NODE_LOST = "node_lost"

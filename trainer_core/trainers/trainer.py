@@ -24,6 +24,7 @@ from trainer_core.run.beginning import Run, versions
 from trainer_core.run.callbacks import Pace, Telemetry, Watch
 from trainer_core.run.events import figures, finite_or_word
 from trainer_core.run.faults import Fault
+from trainer_core.run.flat import Flat, Unsaid
 from trainer_core.run.meters import Meters
 from trainer_core.run.progress_log import TRAINER_LOG, ProgressLog
 from trainer_core.trainers.evaluation import Judge, evaluate
@@ -68,6 +69,8 @@ class RunTrainerMixin(Trainer):
         self.add_callback(Pace(has_eval=self.eval_dataset is not None))
         self.add_callback(Watch(self, run.ranks, run.stop, run.events))
         self.add_callback(Telemetry(run.events, self.meters, log))
+        self.add_callback(Flat(run.events))
+        self._unsaid = Unsaid(run.events)
         self._expected = expected_names(self.model, has_adapter=self._peft is not None)
 
     # -- setting up ---------------------------------------------------------------------------------------------------
@@ -154,6 +157,7 @@ class RunTrainerMixin(Trainer):
         if metrics is None:
             self.control.should_evaluate = False
             return {}
+        self._unsaid.look(metrics, self.state.global_step)
         self.newest |= figures(metrics)
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
