@@ -64,6 +64,7 @@ class Method:
 
 _METHODS = (
     Method("sft", "causal", LOSS | {"eval_perplexity": False}, needs_template=True, title="supervised fine-tuning"),
+    Method("pretrain", "causal", LOSS | {"eval_perplexity": False}, title="training on plain text"),
     Method(
         "seq2seq", "seq2seq", LOSS | GENERATED, title="sequence-to-sequence training",
         pipeline="text2text-generation", auto_class="AutoModelForSeq2SeqLM",

@@ -44,7 +44,7 @@ def page(method: str) -> tuple[str, str, dict[str, Any]]:
     return rows[1], rows[2], json.loads(job[1])
 
 
-@pytest.mark.parametrize("method", ["sft", "seq2seq", "classification", "token_classification", "reward"])
+@pytest.mark.parametrize("method", ["sft", "pretrain", "seq2seq", "classification", "token_classification", "reward"])
 def test_the_smallest_job_works(
     method: str, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

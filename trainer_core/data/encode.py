@@ -19,37 +19,13 @@ from typing import Any
 
 from trainer_core.contract import CauseCode, DataSource
 from trainer_core.data.chat import ChatRenderer
+from trainer_core.data.encoded import IGNORED as IGNORED
+from trainer_core.data.encoded import Encoded as Encoded
 from trainer_core.data.examples import ChatExample, Example, TextExample
+from trainer_core.data.packing import Packed, fill_note, pack
 from trainer_core.data.template import Message, Span
 from trainer_core.model.tokenizer import LoadedTokenizer
 from trainer_core.run.faults import Fault
-
-IGNORED = -100
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """One sequence. `ids` and `labels` have one int a token (4 bytes each); a label of -100 is not learnt."""
-
-    ids: Sequence[int]
-    labels: Sequence[int]
-    n_dropped_tokens: int = 0
-
-    @property
-    def is_truncated(self) -> bool:
-        return self.n_dropped_tokens > 0
-
-    @property
-    def n_tokens(self) -> int:
-        return len(self.ids)
-
-    @property
-    def n_learnt(self) -> int:
-        return sum(label != IGNORED for label in self.labels)
-
-    def marked(self) -> Iterator[tuple[int, bool]]:
-        """Each token, and whether it is learnt."""
-        return ((id_, label != IGNORED) for id_, label in zip(self.ids, self.labels, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +47,12 @@ TOOLS_UNSEEN = "The chat template does not show the tools of a row to the model.
 class Encoder:
     """Encodes by one tokenizer and one job's rules. Raises Fault(CONFIG_INVALID) where they do not fit together."""
 
-    def __init__(self, loaded: LoadedTokenizer, data: DataSource) -> None:
+    def __init__(self, loaded: LoadedTokenizer, data: DataSource, *, packs: bool = False) -> None:
         self._loaded = loaded
         self._data = data
         self._notes: dict[str, None] = {}
         self._max_length = data.max_length
+        self._packs = packs
         has_template = bool(loaded.tokenizer.chat_template)
         is_rows_of_two = data.format in ("prompt_completion", "instruction")
         self._is_chat = is_rows_of_two and (data.render == "chat" or (data.render == "auto" and has_template))
@@ -105,10 +82,14 @@ class Encoder:
         return [f"Rows are rendered {rule} (dataset.render is {self._data.render}).", *self._notes]
 
     def settle(
-        self, train: list[Encoded], held_out: list[Encoded] | None
-    ) -> tuple[list[Encoded], list[Encoded] | None]:
-        """Nothing depends on the rows as a whole."""
-        return train, held_out
+        self, train: list[Encoded | Packed], held_out: list[Encoded | Packed] | None
+    ) -> tuple[list[Encoded | Packed], list[Encoded | Packed] | None]:
+        """Train rows are packed where the job says so. Held-out rows stay as they are, so that figures compare."""
+        if not self._packs:
+            return train, held_out
+        packed = pack(train, self._max_length)
+        self._notes[fill_note(len(train), packed, self._max_length)] = None
+        return list(packed), held_out
 
     # -- to text ------------------------------------------------------------------------------------------------------
 

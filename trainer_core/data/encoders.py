@@ -65,7 +65,7 @@ def encoder_for(config: RunConfig, loaded: LoadedTokenizer) -> RowEncoder[Any]:
 
 
 ENCODERS: dict[str, Callable[[RunConfig, LoadedTokenizer], RowEncoder[Any]]] = {
-    "sft": lambda config, loaded: Encoder(loaded, config.data),
+    "sft": lambda config, loaded: Encoder(loaded, config.data, packs=bool(config.sft and config.sft.packing)),
     "seq2seq": lambda config, loaded: PairEncoder(loaded, config),
     "classification": lambda config, loaded: LabelEncoder(loaded, config),
     "token_classification": lambda config, loaded: TagEncoder(loaded, config),

@@ -6,43 +6,21 @@ Every row is read and encoded, in preflight too: the planned steps depend on how
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from trainer_core.contract import CauseCode, DataSource, RunConfig, SampleToken, TokenHistogram
+from trainer_core.contract import CauseCode, DataSource, RunConfig
+from trainer_core.data.encoded_report import DataReport, histogram, sample_text, sample_tokens
 from trainer_core.data.encoders import EncodedRow, RowEncoder, encoder_for
-from trainer_core.data.formats import to_example
-from trainer_core.data.problems import Problems, RowFault, UploadRefused
-from trainer_core.data.stored import Row, read_rows
-from trainer_core.data.template import TemplateRefusal
+from trainer_core.data.problems import Problems
+from trainer_core.data.reading import drafts_of, in_batches, rows_at_fault, stored_rows
 from trainer_core.model.tokenizer import LoadedTokenizer
 from trainer_core.run.faults import Fault
 
-BATCH_ROWS = 512
 MAX_LISTED_LINES = 20
-MAX_SAMPLE_TOKENS = 2048
-MAX_SAMPLE_CHARACTERS = 20_000
-N_BINS = 16
-
-
-@dataclass(frozen=True)
-class DataReport:
-    """Counts over train and eval together, where it does not say otherwise. A long text counts as several rows."""
-
-    n_train_rows: int
-    n_eval_rows: int
-    n_truncated: int
-    n_dropped: int
-    dropped_lines: list[int]  # of the train file, the first 20
-    trained_tokens: int  # tokens with a label in one pass over train
-    total_tokens: int  # of train
-    histogram: TokenHistogram  # of train, before cutting
-    sample: list[SampleToken]
-    sample_text: str
-    notes: list[str]
 
 
 R = TypeVar("R", bound=EncodedRow)
@@ -50,8 +28,8 @@ R = TypeVar("R", bound=EncodedRow)
 
 @dataclass(frozen=True)
 class Prepared(Generic[R]):
-    train: list[R]
-    eval: list[R] | None
+    train: Sequence[R]
+    eval: Sequence[R] | None
     report: DataReport
 
 
@@ -83,6 +61,7 @@ def prepare_rows(config: RunConfig, loaded: LoadedTokenizer, encoder: RowEncoder
     train_rows, eval_rows = train_file.rows, eval_file.rows if eval_file else None
     if data.eval is None and data.eval_fraction is not None:
         train_rows, eval_rows = _split(train_rows, data.eval_fraction, config.seed)
+    lengths = Counter(len(one.ids) + one.n_dropped_tokens for row in train_rows for one in row)
     train, held_out = encoder.settle(
         [sequence for row in train_rows for sequence in row],
         None if eval_rows is None else [sequence for row in eval_rows for sequence in row],
@@ -96,9 +75,10 @@ def prepare_rows(config: RunConfig, loaded: LoadedTokenizer, encoder: RowEncoder
         dropped_lines=train_file.dropped[:MAX_LISTED_LINES],
         trained_tokens=sum(sequence.n_learnt for sequence in train),
         total_tokens=sum(sequence.n_tokens for sequence in train),
-        histogram=_histogram([len(sequence.ids) + sequence.n_dropped_tokens for sequence in train]),
-        sample=_sample(train[0], loaded),
-        sample_text=loaded.tokenizer.decode([id_ for id_, _ in train[0].marked()])[:MAX_SAMPLE_CHARACTERS],
+        histogram=histogram(lengths),
+        longest=max(len(sequence.ids) for sequence in train),
+        sample=sample_tokens(train[0], loaded),
+        sample_text=sample_text(train[0], loaded),
         notes=[*loaded.notes, *encoder.notes(), *(note for file in files for note in file.notes)],
     )
     return Prepared(train, held_out, report)
@@ -112,55 +92,19 @@ def prepare_rows(config: RunConfig, loaded: LoadedTokenizer, encoder: RowEncoder
 def _encode_file(path: Path, param: str, encoder: RowEncoder[R], data: DataSource) -> _File[R]:
     file: _File[R] = _File()
     problems = Problems()
-    for batch in _batches(_rows(path, param)):
-        lines, drafts = _drafts(batch, encoder, data, problems)
+    for batch in in_batches(stored_rows(path, param)):
+        lines, drafts = drafts_of(batch, encoder, data, problems)
         file.n_rows += len(batch)
         if problems.n:
             continue  # the file is refused below; go on only to find the other rows at fault
         for line, sequences in zip(lines, encoder.encode(drafts), strict=True):
             _count(file, line, sequences)
     if problems.n:
-        raise _rows_at_fault(problems, param)
+        raise rows_at_fault(problems, param)
     if not file.rows:
         raise _nothing_to_learn(file, param, data)
     file.notes = _file_notes(file, param, data)
     return file
-
-
-def _rows(path: Path, param: str) -> Iterator[Row]:
-    try:
-        yield from read_rows(path)
-    except UploadRefused as refused:
-        details = {"problems": [problem.model_dump() for problem in refused.problems]}
-        line = refused.problems[0].line if refused.problems else None
-        raise Fault(
-            CauseCode.DATA_INVALID, refused.message, hint=refused.hint, param=param, line=line, details=details
-        ) from refused
-    except FileNotFoundError as error:
-        raise Fault(
-            CauseCode.DATA_INVALID, f"The data file {path.name} is not there.", hint="Upload it again.", param=param
-        ) from error
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while batch := list(islice(rows, BATCH_ROWS)):
-        yield batch
-
-
-def _drafts(
-    batch: Sequence[Row], encoder: RowEncoder[R], data: DataSource, problems: Problems
-) -> tuple[list[int], list[Any]]:
-    lines: list[int] = []
-    drafts: list[Any] = []
-    for row in batch:
-        try:
-            drafts.append(encoder.draft(to_example(data.format, data.columns.mapped(), row.value)))
-            lines.append(row.line)
-        except RowFault as fault:
-            problems.add(fault, row.line)
-        except TemplateRefusal as refusal:
-            problems.add(RowFault("template_refused", str(refusal)), row.line)
-    return lines, drafts
 
 
 def _count(file: _File[R], line: int, sequences: list[R]) -> None:
@@ -171,25 +115,6 @@ def _count(file: _File[R], line: int, sequences: list[R]) -> None:
         file.rows.append(learnt)
     else:
         file.dropped.append(line)
-
-
-def _rows_at_fault(problems: Problems, param: str) -> Fault:
-    first = problems.listed[0]
-    where = f"line {first.line}" if first.field is None else f"line {first.line}, {first.field}"
-    more = (
-        "" if problems.n == 1 else f" ({problems.n} rows cannot be used; the first {len(problems.listed)} are listed)"
-    )
-    is_template = first.code == "template_refused"
-    return Fault(
-        CauseCode.DATA_INVALID,
-        f"{where}: {first.message}{more}",
-        hint="Change these rows to what the model's chat template takes, or choose a model whose template takes them."
-        if is_template
-        else "Mend the lines named and send the file again.",
-        param=param,
-        line=first.line,
-        details={"problems": [problem.model_dump() for problem in problems.listed], "n_problems": problems.n},
-    )
 
 
 def _nothing_to_learn(file: _File[R], param: str, data: DataSource) -> Fault:
@@ -209,7 +134,7 @@ def _nothing_to_learn(file: _File[R], param: str, data: DataSource) -> Fault:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Split and report
+# Split and notes
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -247,31 +172,3 @@ def _file_notes(file: _File[R], param: str, data: DataSource) -> list[str]:
 
 def _rows_were(n_rows: int) -> str:
     return "1 row was" if n_rows == 1 else f"{n_rows} rows were"
-
-
-def _histogram(lengths: list[int]) -> TokenHistogram:
-    """Equal bins from 0 past the longest row."""
-    longest = max(lengths)
-    width = -(-(longest + 1) // N_BINS)
-    counts = [0] * -(-(longest + 1) // width)
-    for length in lengths:
-        counts[length // width] += 1
-    edges = [index * width for index in range(len(counts) + 1)]
-    return TokenHistogram(edges=edges, counts=counts, longest=longest, mean=sum(lengths) / len(lengths))
-
-
-def _sample(row: EncodedRow, loaded: LoadedTokenizer) -> list[SampleToken]:
-    """The sequence token by token; tokens that are parts of one character stay together."""
-    sample: list[SampleToken] = []
-    held: list[int] = []
-    is_learnt = False
-    for id_, is_learnt in islice(row.marked(), MAX_SAMPLE_TOKENS):
-        held.append(id_)
-        text: Any = loaded.tokenizer.decode(held)
-        if "\ufffd" in text and len(held) < 4:
-            continue  # a character has at most four bytes
-        sample.append(SampleToken(text=text, learnt=is_learnt))
-        held = []
-    if held:
-        sample.append(SampleToken(text=loaded.tokenizer.decode(held), learnt=is_learnt))
-    return sample

@@ -13,7 +13,7 @@ from trainer_core.run.ending import train
 from trainer_core.run.events import EventWriter
 from trainer_core.run.launch_env import LaunchEnv
 from trainer_core.trainers.evaluation import LanguageJudge
-from trainer_core.trainers.trainer import RunTrainer
+from trainer_core.trainers.packed import PackedTrainer
 
 
 def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: LaunchEnv) -> ExitCode:
@@ -30,8 +30,10 @@ def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: Launc
     check_vocabulary(model, len(loaded.tokenizer))
     run.stop.leave_if_asked()
 
-    trainer = RunTrainer(
+    trainer = PackedTrainer(
         run=run,
+        is_packed=bool(config.sft and config.sft.packing),
+        option="sft.packing",
         judge=LanguageJudge(),
         model=model,
         train_dataset=data.train,

@@ -12,7 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from trainer_core.contract import Cause, CauseCode, PreflightReport, RunConfig, RunFolder, peft_part
-from trainer_core.data.prepare import DataReport, prepare
+from trainer_core.data.encoded_report import DataReport
+from trainer_core.data.prepare import prepare
+from trainer_core.data.prepare_text import read_texts
 from trainer_core.memory.estimate import Dtype, checkpoint_bytes, estimate
 from trainer_core.memory.quantised import quantization_of
 from trainer_core.memory.shape import count_parameters
@@ -20,7 +22,7 @@ from trainer_core.memory.strategies import weights_dtype
 from trainer_core.memory.trained import count_trained
 from trainer_core.methods_table import METHODS
 from trainer_core.model.files import check_fit, check_kind, count_stored_parameters, read_model_config
-from trainer_core.model.tokenizer import load_tokenizer
+from trainer_core.model.tokenizer import LoadedTokenizer, load_tokenizer
 from trainer_core.problems import OptionsInvalid
 from trainer_core.run.faults import Fault, cause_of
 from trainer_core.steps import StepPlan, plan_steps
@@ -72,17 +74,25 @@ def _inspect(config: RunConfig, found: dict[str, Any]) -> None:
     check_kind(METHODS[config.method].kind, config.model.name, model_config)
     loaded = load_tokenizer(config.model, config.method)
     n_stored = count_stored_parameters(config.model)
-    prepared = prepare(config, loaded)
-    report = prepared.report
+    report, longest = _read_data(config, loaded)
     found |= _data_fields(report)
-    longest = min(report.histogram.longest, config.data.max_length)
-    if config.method == "seq2seq":  # the decoder has positions of its own
-        longest = max(longest, *(len(row.labels) for row in prepared.train))
     found["notes"] += check_fit(model_config, len(loaded.tokenizer), longest)
     plan = _plan(config, report.n_train_rows)
     found |= {"planned_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch}
     found["notes"] += plan.notes
     found |= _needs(config, model_config, count_parameters(model_config) or n_stored, longest)
+
+
+def _read_data(config: RunConfig, loaded: LoadedTokenizer) -> tuple[DataReport, int]:
+    """What the rows are, and the most positions that one of them takes."""
+    if config.method == "pretrain":
+        report = read_texts(config, loaded)
+        return report, report.longest
+    prepared = prepare(config, loaded)
+    longest = prepared.report.longest
+    if config.method == "seq2seq":  # the decoder has positions of its own
+        longest = max(longest, *(len(row.labels) for row in prepared.train))
+    return prepared.report, longest
 
 
 def _data_fields(report: DataReport) -> dict[str, Any]:

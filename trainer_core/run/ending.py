@@ -11,7 +11,8 @@ from typing import Any
 
 from trainer_core.checkpoints.resume import check_total
 from trainer_core.contract import CauseCode, Done, ExitCode, Phase, Planned, Stopped
-from trainer_core.data.prepare import DataReport, Prepared
+from trainer_core.data.encoded_report import DataReport
+from trainer_core.data.prepare import Prepared
 from trainer_core.model.base import count_parameters
 from trainer_core.model.setup_checks import check_setup, read_setup
 from trainer_core.outputs.card import model_card
@@ -63,6 +64,7 @@ def _ready(run: Run, trainer: RunTrainerMixin, total_steps: int, report: DataRep
     """Everything is wrapped and loaded: compare it with what was asked, tell the plan, see that a save has room."""
     setup = read_setup(trainer)
     check_setup(trainer, run.config, setup)
+    trainer.check_ready()
     counts = count_parameters(trainer.model)
     run.events.emit(
         Planned,

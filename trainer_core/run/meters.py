@@ -33,7 +33,9 @@ class Meters:
     def count(self, batches: list[dict[str, Any]]) -> None:
         """Add the tokens of these batches that are not padding."""
         for batch in batches:
-            self._fresh_tokens += batch["attention_mask"].sum()
+            # Packed rows have no mask: their collator counts, and what it says is no input of the model.
+            n_tokens = batch.pop("n_tokens", None)
+            self._fresh_tokens += batch["attention_mask"].sum() if n_tokens is None else n_tokens
 
     def start_clock(self) -> None:
         """What passed since the last step (evaluation, saving, compiling) is no training time."""

@@ -53,10 +53,10 @@ class LanguageJudge:
     """Next-token loss, averaged over real tokens, and perplexity."""
 
     def look(self, model: torch.nn.Module, batch: Batch, rows: Sequence[Any]) -> Seen:
-        # Labels shift by one inside the model.
+        # Labels shift by one inside the model; what a packed batch says of its tokens is no input of it.
         n_tokens = int((batch["labels"][..., 1:] != IGNORED).sum())
         with torch.no_grad():
-            loss = model(**batch).loss
+            loss = model(**{name: value for name, value in batch.items() if name != "n_tokens"}).loss
         return Seen(float(loss) * n_tokens if n_tokens else 0.0, n_tokens)
 
     def figures(self, loss: float, kept: Sequence[Any]) -> dict[str, float]:

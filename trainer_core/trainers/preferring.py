@@ -40,7 +40,7 @@ def read(model: torch.nn.Module, batch: Batch) -> tuple[torch.Tensor, torch.Tens
     return log_probabilities(logits, batch["labels"])
 
 
-def with_reference(run: Run, model: torch.nn.Module, collate: Callable[..., Batch], rows: list[Preferred]) -> Any:
+def with_reference(run: Run, model: torch.nn.Module, collate: Callable[..., Batch], rows: Sequence[Preferred]) -> Any:
     """The rows with the model's log-probabilities of their replies. Collective: each rank reads its share.
 
     Raises StopAsked where a stop was asked for meanwhile.
