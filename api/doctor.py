@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 
-from kombu.exceptions import OperationalError as BrokerError
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -138,7 +137,7 @@ def _broker(settings: Settings) -> Iterator[Finding]:
         with queue.make_celery(settings).connection_for_write() as connection:
             connection.ensure_connection(max_retries=1, timeout=ANSWER_WITHIN_S)
         yield Finding("broker", "ok", f"{url} answers")
-    except (BrokerError, OSError) as error:
+    except (queue.OperationalError, OSError) as error:
         todo = "start it, or correct TRAINYARD_BROKER_URL; without it jobs start some seconds later"
         yield Finding("broker", "fail", f"{url}: {error}", todo)
 

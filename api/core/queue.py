@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from celery import Celery
-from kombu.exceptions import OperationalError
+from kombu.exceptions import OperationalError as OperationalError
 
 from api.core.settings import Settings, get_settings
 

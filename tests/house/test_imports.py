@@ -17,6 +17,7 @@ TORCH_FREE = (
     "trainer_core.contract",
     "trainer_core.problems",
     "trainer_core.numbers",
+    "trainer_core.arguments.gone",
     "trainer_core.arguments.resolve",
     "trainer_core.arguments.table",
     "trainer_core.contract.adapters",
