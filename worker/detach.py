@@ -5,6 +5,7 @@ The folder's lock goes along as an open file, so there is no moment in which two
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,9 +28,18 @@ def environ_of(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]
         kept["TRAINYARD_CONFIG"] = environ["TRAINYARD_CONFIG"]
     for name, value in settings:
         if value is not None:
-            kept[f"TRAINYARD_{name.upper()}"] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            kept[f"TRAINYARD_{name.upper()}"] = _as_text(value)
     kept["PYTHONPATH"] = str(REPOSITORY)
     return kept
+
+
+def _as_text(value: object) -> str:
+    """A setting as the environment holds it; several values are read as JSON."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, tuple | list | dict):
+        return json.dumps(value, default=str)
+    return str(value)
 
 
 def start_supervisor(settings: Settings, attempt_id: str, folder: Path, lock: Lock) -> None:

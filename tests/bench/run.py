@@ -1,6 +1,6 @@
 """`make bench`: ratios and figures, printed and written to bench-results/bench.json. A benchmark, not a timed test.
 
-python tests/bench/run.py [overhead] [start] [reads] [intake] [api]
+python tests/bench/run.py [overhead] [beside] [start] [reads] [intake] [api]
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench.control_plane import api_start, metric_intake, status_reads
 from tests.bench.training import first_step, overhead
+from tests.bench.windows import beside
 
 BENCHES: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "overhead": overhead,
+    "beside": beside,
     "start": first_step,
     "reads": status_reads,
     "intake": metric_intake,

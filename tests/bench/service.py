@@ -31,24 +31,31 @@ class Service:
 
 @contextmanager
 def service(n_rows: int = 300) -> Iterator[Service]:
-    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as scratch:
-        data_dir = Path(scratch) / "data"
-        port = free_port()
-        command = [sys.executable, "-m", "trainyard", "up", "--data-dir", str(data_dir), "--port", str(port)]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=REPOSITORY, start_new_session=True
-        )
-        url = f"http://127.0.0.1:{port}"
-        try:
-            wait_for(lambda: (data_dir / "api-key").exists() and answers(port))
-            with Client(url, data_dir=data_dir) as client:
-                client.add_model("tiny", str(make_tiny(Path(scratch) / "tiny")))
-                rows = Path(scratch) / "rows.jsonl"
-                rows.write_text("".join(json.dumps(chat(n)) + "\n" for n in range(n_rows)))
-                yield Service(client, url, data_dir, client.push_dataset(rows)["id"])
-        finally:
-            process.terminate()
-            process.wait(30)
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as scratch, serving(Path(scratch), n_rows) as running:
+        yield running
+
+
+@contextmanager
+def serving(scratch: Path, n_rows: int = 300) -> Iterator[Service]:
+    """A service on the data folder in `scratch`, made the first time; what it made stays there when it has ended."""
+    data_dir = scratch / "data"
+    port = free_port()
+    command = [sys.executable, "-m", "trainyard", "up", "--data-dir", str(data_dir), "--port", str(port)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=REPOSITORY, start_new_session=True
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(lambda: (data_dir / "api-key").exists() and answers(port))
+        with Client(url, data_dir=data_dir) as client:
+            if not (scratch / "tiny").exists():
+                client.add_model("tiny", str(make_tiny(scratch / "tiny")))
+            rows = scratch / "rows.jsonl"
+            rows.write_text("".join(json.dumps(chat(n)) + "\n" for n in range(n_rows)))
+            yield Service(client, url, data_dir, client.push_dataset(rows)["id"])
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def chat(n: int) -> dict[str, list[dict[str, str]]]:

@@ -98,8 +98,9 @@ def test_a_socket_fits_into_the_temporary_folder(tmp_path: Path) -> None:
 
 def test_a_child_of_ours_reads_the_same_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = short_settings(
-        tmp_path, "postgresql+psycopg://u:p%20w@host/db", cpu_threads_per_slot=3, hub_online=False, log_level="error"
-    )
+        tmp_path, "postgresql+psycopg://u:p%20w@host/db", cpu_threads_per_slot=3, hub_online=False, log_level="error",
+        nvme_roots=(tmp_path / "a", tmp_path / "b c"),
+    )  # fmt: skip
     for name, value in environ_of(settings, os.environ | {"TRAINYARD_PORT": "1"}).items():
         monkeypatch.setenv(name, value)
     assert type(settings)() == settings
