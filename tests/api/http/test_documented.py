@@ -39,7 +39,15 @@ from trainer_core.contract import ManifestFile
 PAGE = REPOSITORY / "docs" / "api.md"
 BLOCK = re.compile(r"^```(\w+)( setup)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REQUEST = re.compile(r"\$API(/[^\s\"?]*)")
-IDS = {"ds_": "DATASET", "job_": "JOB", "whk_": "WEBHOOK", "whd_": "DELIVERY", "exp_": "EXPORT", "key_": "API_KEY", "swp_": "SWEEP"}
+IDS = {
+    "ds_": "DATASET",
+    "job_": "JOB",
+    "whk_": "WEBHOOK",
+    "whd_": "DELIVERY",
+    "exp_": "EXPORT",
+    "key_": "API_KEY",
+    "swp_": "SWEEP",
+}
 
 
 @dataclass
