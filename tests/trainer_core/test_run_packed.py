@@ -153,6 +153,15 @@ def test_a_run_on_text_goes_on_exactly_where_it_stopped(workshop: Workshop, boun
     assert resumed.series("loss") == pytest.approx(expected, rel=1e-6)
 
 
+def test_packed_rows_go_on_exactly_where_they_stopped(workshop: Workshop) -> None:
+    parts: dict[str, Any] = {"sft": {"packing": True}}
+    straight = workshop.run("packed-straight", **parts)
+    resumed = workshop.run("packed-resumed", **parts, resume=resume_from(straight.folder.checkpoint(3)))
+    assert resumed.codes == [0, 0]
+    expected = {step: loss for step, loss in straight.series("loss").items() if step > 3}
+    assert resumed.series("loss") == pytest.approx(expected, rel=1e-6)
+
+
 def test_text_at_fault_is_told_with_its_line_on_every_rank(workshop: Workshop) -> None:
     parts = configured(workshop, "ddp")
     path = workshop.root / "bad.jsonl"
