@@ -14,6 +14,7 @@ import pytest
 
 from tests.live import REPOSITORY, Json, Service, command_line, living, until
 from trainyard import Client
+from trainyard.calls import Call
 from trainyard.trying import generate
 
 pytestmark = [pytest.mark.train, pytest.mark.xdist_group("e2e")]
@@ -115,7 +116,7 @@ def test_a_killed_engine_and_a_killed_agent_leave_nothing(live: Service, client:
     [pid] = engine_pids(live)
     os.kill(pid, signal.SIGKILL)
     until(lambda: live_engines(client) == [], "the engine's end to be told")
-    ended = client._call("GET", "/engines")["data"][0]
+    ended = client._call(Call("GET", "/engines"))["data"][0]
     assert "-9" in ended["cause"]["message"]
     list(generate(client, lora, HELLO, max_tokens=2))
     [pid] = engine_pids(live)
@@ -129,4 +130,4 @@ def test_a_killed_engine_and_a_killed_agent_leave_nothing(live: Service, client:
 
 
 def live_engines(client: Client) -> list[Json]:
-    return [one for one in client._call("GET", "/engines")["data"] if one["state"] != "ended"]
+    return [one for one in client._call(Call("GET", "/engines"))["data"] if one["state"] != "ended"]

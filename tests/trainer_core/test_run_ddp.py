@@ -88,7 +88,7 @@ def test_a_config_that_is_none_is_told_by_field(workshop: Workshop) -> None:
 def test_a_module_that_the_model_lacks_is_told_with_the_nearest(workshop: Workshop) -> None:
     outcome = workshop.run("wrong-module", adapter={"target_modules": ["q_prj"]})
     cause = outcome.one("error")["cause"]
-    assert (cause["code"], cause["param"]) == ("config_invalid", "adapter.target_modules")
+    assert (cause["code"], cause["param"]) == ("config_invalid", "adapter.target_modules[0]")
     assert "q_proj" in cause["hint"]
 
 

@@ -23,7 +23,7 @@ from trainer_core.memory.trained import count_trained
 from trainer_core.methods_table import METHODS
 from trainer_core.model.files import check_fit, check_kind, count_stored_parameters, read_model_config
 from trainer_core.model.tokenizer import LoadedTokenizer, load_tokenizer
-from trainer_core.problems import OptionsInvalid
+from trainer_core.problems import OptionsInvalid, from_validation_error
 from trainer_core.run.faults import Fault, cause_of
 from trainer_core.steps import StepPlan, plan_steps
 from trainer_core.zero.owners import RELEASE_DEFAULTS, stage_of, strategy_of
@@ -58,11 +58,12 @@ def _inspect_file(folder: RunFolder) -> PreflightReport:
         message = "There is no config.json in the run folder."
         return PreflightReport(ok=False, cause=Cause(code=CauseCode.CONFIG_INVALID, message=message))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
+        first = from_validation_error(error, RunConfig)[0]
         cause = Cause(
             code=CauseCode.CONFIG_INVALID,
-            message=f"config.json does not hold a run configuration: {first['msg']}",
-            param=".".join(str(part) for part in first["loc"]),
+            message=f"config.json does not hold a run configuration: {first.param} {first.message}",
+            hint=first.hint,
+            param=first.param,
         )
         return PreflightReport(ok=False, cause=cause)
     return inspect_run(config)

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainer_core.contract import Cause, CauseCode, ExitCode, Failed, RunConfig, RunFolder, Stopped, StopRequest
+from trainer_core.problems import from_validation_error
 from trainer_core.run.events import EventWriter
 from trainer_core.run.faults import StopAsked, cause_of
 from trainer_core.run.launch_env import LaunchEnv, read_launch_env
@@ -91,11 +92,12 @@ def _told_by_another(folder: RunFolder, ranks: LaunchEnv) -> Cause | None:
 
 
 def _config_cause(error: ValidationError) -> Cause:
-    first = error.errors(include_url=False)[0]
+    first = from_validation_error(error, RunConfig)[0]
     return Cause(
         code=CauseCode.CONFIG_INVALID,
-        message=f"config.json does not hold a run configuration: {first['msg']}",
-        param=".".join(str(part) for part in first["loc"]),
+        message=f"config.json does not hold a run configuration: {first.param} {first.message}",
+        hint=first.hint,
+        param=first.param,
         details={"errors": json.loads(error.json(include_url=False, include_input=False, include_context=False))[:20]},
     )
 
