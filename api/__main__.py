@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import socket
@@ -62,6 +63,7 @@ def serve(settings: Settings, *, migrate: bool = False) -> int:
     if migrate:
         schema.upgrade(settings)
     server = Server(create_app(settings), settings)
+    gc.freeze()  # all of it stays as long as the process
     server.run()
     return 0 if server.started else 3
 
