@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +52,7 @@ class Relay:
     ask: Callable[[Session], Asked]
     outcome: dict[str, Any] = field(default_factory=dict)
 
-    async def words(self) -> AsyncIterator[str | Waiting]:
+    async def words(self) -> AsyncGenerator[str | Waiting]:
         """Texts as they come, and before the first of them where the engine stands. Raises TrainyardError."""
         try:
             async for word in self._one_try():
@@ -61,7 +61,7 @@ class Relay:
             async for word in self._one_try():
                 yield word
 
-    async def _one_try(self) -> AsyncIterator[str | Waiting]:
+    async def _one_try(self) -> AsyncGenerator[str | Waiting]:
         asked = await run_in_threadpool(self._begin)
         is_whole = False
         try:
@@ -73,7 +73,7 @@ class Relay:
                 with anyio.CancelScope(shield=True):  # also where the client's going cancelled this
                     await run_in_threadpool(self._give_up, asked)
 
-    async def _follow(self, asked: Asked) -> AsyncIterator[str | Waiting]:
+    async def _follow(self, asked: Asked) -> AsyncGenerator[str | Waiting]:
         n_seen, told, clock = 0, "", _Clock(self.parts.settings.engine_wait_s)
         while True:
             found = await run_in_threadpool(self._read, asked.generation_id, n_seen)

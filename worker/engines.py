@@ -125,7 +125,7 @@ class EngineHost:
         except (TrainyardError, OSError, RuntimeError) as error:
             log.warning("engine %s: %s", row.id, error)
             cause = Cause(code=CauseCode.INTERNAL, message=f"The engine could not be started: {error}")
-        except Exception:
+        except Exception:  # the thread ends here, and the engine's row says so
             log.exception("engine %s", row.id)
             cause = Cause(code=CauseCode.INTERNAL, message="The engine ended; see the agent's log.")
         shutil.rmtree(place, ignore_errors=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -74,7 +74,7 @@ async def create(body: Annotated[ChatBody, Body()], request: Request, parts: Par
     return JSONResponse(completion.whole(text, relay.outcome))
 
 
-async def _first_text(words: AsyncIterator[str | Waiting]) -> str:
+async def _first_text(words: AsyncGenerator[str | Waiting]) -> str:
     """The first piece; empty where the reply is."""
     async for word in words:
         if isinstance(word, str):
@@ -83,7 +83,7 @@ async def _first_text(words: AsyncIterator[str | Waiting]) -> str:
 
 
 async def _streamed(
-    relay: Relay, words: AsyncIterator[str | Waiting], first: str, completion: Completion, *, has_usage: bool
+    relay: Relay, words: AsyncGenerator[str | Waiting], first: str, completion: Completion, *, has_usage: bool
 ) -> AsyncIterator[bytes]:
     try:
         yield _data(completion.chunk({"role": "assistant", "content": first, "refusal": None}))
@@ -101,7 +101,7 @@ async def _streamed(
         answer = answer_for(error)
         yield _data({"error": rewritten(json.loads(bytes(answer.body))["error"], answer.status_code)})
     finally:
-        await words.aclose()  # type: ignore[attr-defined]
+        await words.aclose()
 
 
 def _calls(outcome: dict[str, Any]) -> list[dict[str, Any]]:

@@ -96,7 +96,7 @@ async def _streamed(relay: Relay) -> Response:
         except TrainyardError as error:
             yield _sse("error", {"code": error.code, "message": error.message, "param": error.param})
         finally:
-            await words.aclose()  # type: ignore[attr-defined]
+            await words.aclose()
 
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     return StreamingResponse(events(), media_type="text/event-stream", headers=headers)

@@ -57,7 +57,7 @@ def n_learnt(n_tokens: int, n_documents: int, *, apart: bool) -> int:
     return n_tokens - n_documents if apart else max(0, n_tokens - 1)
 
 
-class Blocks(Sequence[Encoded | Packed]):
+class Blocks(Sequence[Encoded]):
     """Block i has the tokens from i * (size - 1) on, `size` of them; the last one may be shorter."""
 
     def __init__(self, path: Path, size: int, *, apart: bool) -> None:
@@ -70,15 +70,15 @@ class Blocks(Sequence[Encoded | Packed]):
         return n_blocks(len(self._ids), self._size)
 
     @overload
-    def __getitem__(self, index: int) -> Encoded | Packed: ...
+    def __getitem__(self, index: int) -> Encoded: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Encoded | Packed]: ...
-    def __getitem__(self, index: int | slice) -> Encoded | Packed | list[Encoded | Packed]:
+    def __getitem__(self, index: slice) -> list[Encoded]: ...
+    def __getitem__(self, index: int | slice) -> Encoded | list[Encoded]:
         if isinstance(index, slice):
             return [self._block(number) for number in range(*index.indices(len(self)))]
         return self._block(range(len(self))[index])
 
-    def _block(self, number: int) -> Encoded | Packed:
+    def _block(self, number: int) -> Encoded:
         begin = number * (self._size - 1)
         ids = np.array(self._ids[begin : begin + self._size])
         labels = ids.copy()
@@ -89,4 +89,4 @@ class Blocks(Sequence[Encoded | Packed]):
         cuts = np.asarray(self._starts[first:last]) - begin
         labels[cuts] = IGNORED
         lengths = np.diff([0, *cuts, len(ids)])
-        return Packed(array("i", ids.tobytes()), array("i", labels.tobytes()), tuple(int(n) for n in lengths))
+        return Packed(array("i", ids.tobytes()), array("i", labels.tobytes()), lengths=tuple(int(n) for n in lengths))

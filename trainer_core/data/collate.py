@@ -21,7 +21,7 @@ class PadCollator:
         self._pad_id = pad_id
         self._multiple = pad_to_multiple_of or 1
 
-    def __call__(self, sequences: Sequence[Encoded | Packed]) -> dict[str, torch.Tensor]:
+    def __call__(self, sequences: Sequence[Encoded]) -> dict[str, torch.Tensor]:
         """input_ids, attention_mask and labels, each int64 of shape (B, T).
 
         T is the longest sequence's length. Past a sequence's end: pad id, mask 0, label -100. Packed rows have
@@ -39,7 +39,7 @@ class PadCollator:
         return {"input_ids": input_ids_BT, "labels": labels_BT} | _apart(sequences, shape)
 
 
-def _apart(sequences: Sequence[Encoded | Packed], shape: tuple[int, int]) -> dict[str, torch.Tensor]:
+def _apart(sequences: Sequence[Encoded], shape: tuple[int, int]) -> dict[str, torch.Tensor]:
     """What tells attention which tokens belong together."""
     packed_rows = [sequence for sequence in sequences if isinstance(sequence, Packed)]
     if packed_rows:

@@ -22,7 +22,7 @@ from trainer_core.data.chat import ChatRenderer
 from trainer_core.data.encoded import IGNORED as IGNORED
 from trainer_core.data.encoded import Encoded as Encoded
 from trainer_core.data.examples import ChatExample, Example, TextExample
-from trainer_core.data.packing import Packed, fill_note, pack
+from trainer_core.data.packing import fill_note, pack
 from trainer_core.data.template import Message, Span
 from trainer_core.model.tokenizer import LoadedTokenizer
 from trainer_core.run.faults import Fault
@@ -82,8 +82,8 @@ class Encoder:
         return [f"Rows are rendered {rule} (dataset.render is {self._data.render}).", *self._notes]
 
     def settle(
-        self, train: list[Encoded | Packed], held_out: list[Encoded | Packed] | None
-    ) -> tuple[list[Encoded | Packed], list[Encoded | Packed] | None]:
+        self, train: list[Encoded], held_out: list[Encoded] | None
+    ) -> tuple[list[Encoded], list[Encoded] | None]:
         """Train rows are packed where the job says so. Held-out rows stay as they are, so that figures compare."""
         if not self._packs:
             return train, held_out

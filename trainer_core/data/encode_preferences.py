@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.contract.method_options import PreferenceOptions
-from trainer_core.data.encode import Draft, Encoded, Encoder
+from trainer_core.data.encode import Draft, Encoder
 from trainer_core.data.examples import ChatExample, FeedbackExample, Messages, PreferenceExample, PromptExample
+from trainer_core.data.sides import Sides
 from trainer_core.data.template import TemplateRefusal
 from trainer_core.model.tokenizer import LoadedTokenizer
 from trainer_core.run.faults import Fault
@@ -19,28 +20,10 @@ from trainer_core.zero.owners import stage_of, strategy_of
 
 
 @dataclass(frozen=True, slots=True)
-class Preferred:
+class Preferred(Sides):
     """`reference` holds both replies' log-probabilities under the model as it was before training."""
 
-    chosen: Encoded
-    rejected: Encoded
     reference: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def ids(self) -> Sequence[int]:
-        return max(self.chosen.ids, self.rejected.ids, key=len)
-
-    @property
-    def n_dropped_tokens(self) -> int:
-        return max(self.chosen.n_dropped_tokens, self.rejected.n_dropped_tokens)
-
-    @property
-    def is_truncated(self) -> bool:
-        return self.n_dropped_tokens > 0
-
-    @property
-    def n_tokens(self) -> int:
-        return self.chosen.n_tokens + self.rejected.n_tokens
 
     @property
     def n_learnt(self) -> int:

@@ -12,37 +12,20 @@ from dataclasses import dataclass
 
 from trainer_core.contract import CauseCode, RunConfig
 from trainer_core.data.decode import json_type
-from trainer_core.data.encode import Draft, Encoded, Encoder
+from trainer_core.data.encode import Draft, Encoder
 from trainer_core.data.encode_preferences import pair_drafts
 from trainer_core.data.examples import PreferenceExample
 from trainer_core.data.problems import RowFault
+from trainer_core.data.sides import Sides
 from trainer_core.model.tokenizer import LoadedTokenizer
 from trainer_core.run.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Sides):
     """`margin` is by how much the chosen reply's score should at least be the greater one."""
 
-    chosen: Encoded
-    rejected: Encoded
     margin: float = 0.0
-
-    @property
-    def ids(self) -> Sequence[int]:
-        return max(self.chosen.ids, self.rejected.ids, key=len)
-
-    @property
-    def n_dropped_tokens(self) -> int:
-        return max(self.chosen.n_dropped_tokens, self.rejected.n_dropped_tokens)
-
-    @property
-    def is_truncated(self) -> bool:
-        return self.n_dropped_tokens > 0
-
-    @property
-    def n_tokens(self) -> int:
-        return self.chosen.n_tokens + self.rejected.n_tokens
 
     @property
     def n_learnt(self) -> int:

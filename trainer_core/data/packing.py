@@ -8,39 +8,20 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer_core.data.encoded import IGNORED, Encoded
+from trainer_core.data.encoded import Encoded
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Encoded):
     """Sequences one after the other; `lengths` says where each ends. The first label of each is -100."""
 
-    ids: Sequence[int]
-    labels: Sequence[int]
-    lengths: tuple[int, ...]
-    n_dropped_tokens: int = 0
-
-    @property
-    def is_truncated(self) -> bool:
-        return self.n_dropped_tokens > 0
-
-    @property
-    def n_tokens(self) -> int:
-        return len(self.ids)
-
-    @property
-    def n_learnt(self) -> int:
-        return sum(label != IGNORED for label in self.labels)
-
-    def marked(self) -> Iterator[tuple[int, bool]]:
-        """Each token, and whether it is learnt."""
-        return ((id_, label != IGNORED) for id_, label in zip(self.ids, self.labels, strict=True))
+    lengths: tuple[int, ...] = ()
 
 
-def pack(sequences: Sequence[Encoded | Packed], size: int) -> list[Packed]:
+def pack(sequences: Sequence[Encoded], size: int) -> list[Packed]:
     """Rows of at most `size` tokens by best fit, longest first; the same sequences give the same rows.
 
     Rows come in the order of their earliest sequence, which keep their own order inside a row.
@@ -60,14 +41,13 @@ def pack(sequences: Sequence[Encoded | Packed], size: int) -> list[Packed]:
     return [_joined([sequences[index] for index in sorted(row)]) for row in sorted(rows, key=min)]
 
 
-def _joined(sequences: Sequence[Encoded | Packed]) -> Packed:
+def _joined(sequences: Sequence[Encoded]) -> Packed:
     ids, labels = array("i"), array("i")
     for sequence in sequences:
         ids.extend(sequence.ids)
         labels.extend(sequence.labels)
-    return Packed(
-        ids, labels, tuple(len(sequence.ids) for sequence in sequences), sum(one.n_dropped_tokens for one in sequences)
-    )
+    n_dropped = sum(sequence.n_dropped_tokens for sequence in sequences)
+    return Packed(ids, labels, n_dropped, tuple(len(sequence.ids) for sequence in sequences))
 
 
 def fill_note(n_sequences: int, rows: Sequence[Packed], size: int) -> str:

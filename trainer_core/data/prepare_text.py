@@ -18,7 +18,6 @@ from trainer_core.data.blocks import Blocks, TokenWriter, n_blocks, n_learnt
 from trainer_core.data.encode import Draft, Encoder
 from trainer_core.data.encoded import Encoded
 from trainer_core.data.encoded_report import DataReport, histogram, sample_text, sample_tokens
-from trainer_core.data.packing import Packed
 from trainer_core.data.prepare import Prepared
 from trainer_core.data.problems import Problems
 from trainer_core.data.reading import BATCH_ROWS, drafts_of, rows_at_fault, stored_rows
@@ -29,8 +28,6 @@ WHOLE = 2**31 - 1  # longer than any text: documents are not cut, blocks are
 MAX_LISTED_LINES = 20
 BATCH_CHARACTERS = 1 << 18
 COUNT_BYTES = 1 << 20
-
-TextRow = Encoded | Packed
 
 
 @dataclass
@@ -60,7 +57,7 @@ def read_texts(config: RunConfig, loaded: LoadedTokenizer, folder: Path | None =
     return _report(config, loaded, encoder, train, held_out)
 
 
-def open_blocks(config: RunConfig, report: DataReport, folder: Path) -> Prepared[TextRow]:
+def open_blocks(config: RunConfig, report: DataReport, folder: Path) -> Prepared[Encoded]:
     """The blocks that `read_texts` wrote."""
     apart = _options(config).document_boundaries == "mask"
     train = Blocks(folder / "train", config.data.max_length, apart=apart)

@@ -13,7 +13,8 @@ from trainer_core.run.beginning import begin
 from trainer_core.run.ending import train
 from trainer_core.run.events import EventWriter
 from trainer_core.run.launch_env import LaunchEnv
-from trainer_core.trainers.preferring import PreferenceCollator, PreferenceJudge, PreferenceTrainer, with_reference
+from trainer_core.trainers.comparing import ComparingTrainer
+from trainer_core.trainers.preferring import Preference, PreferenceCollator, with_reference
 
 
 def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: LaunchEnv) -> ExitCode:
@@ -37,10 +38,9 @@ def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: Launc
     model = with_adapter(base, run)
     run.stop.leave_if_asked()
 
-    trainer = PreferenceTrainer(
+    trainer = ComparingTrainer(
         run=run,
-        options=options,
-        judge=PreferenceJudge(options),
+        comparison=Preference(options),
         model=model,
         train_dataset=rows,
         eval_dataset=held_out,

@@ -15,7 +15,8 @@ from trainer_core.run.beginning import begin
 from trainer_core.run.ending import train
 from trainer_core.run.events import EventWriter
 from trainer_core.run.launch_env import LaunchEnv
-from trainer_core.trainers.rewarding import RewardCollator, RewardJudge, RewardTrainer
+from trainer_core.trainers.comparing import ComparingTrainer
+from trainer_core.trainers.rewarding import Ranking, RewardCollator
 
 SCORE = "reward"
 """The name of the one output, in the model's config."""
@@ -37,10 +38,9 @@ def run(config: RunConfig, folder: RunFolder, events: EventWriter, launch: Launc
     check_vocabulary(model, len(loaded.tokenizer))
     run.stop.leave_if_asked()
 
-    trainer = RewardTrainer(
+    trainer = ComparingTrainer(
         run=run,
-        options=options,
-        judge=RewardJudge(options),
+        comparison=Ranking(options),
         notes=headed.notes,
         model=model,
         train_dataset=data.train,

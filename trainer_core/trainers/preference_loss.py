@@ -7,23 +7,13 @@ robust DPO 2403.00409, APO 2408.06266 (apo_zero), ORPO 2403.07691.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch.nn import functional
 
 from trainer_core.contract.method_options import PreferenceOptions
+from trainer_core.trainers.comparing import Compared
 
 IGNORED = -100
-
-
-@dataclass(frozen=True)
-class Scored:
-    """One value a row: (B,) float32 each. A reward is beta times how much likelier the reply has become."""
-
-    losses: torch.Tensor
-    chosen: torch.Tensor
-    rejected: torch.Tensor
 
 
 def log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,8 +25,11 @@ def log_probabilities(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch
     return log_NT.sum(1), next_NT.ne(IGNORED).sum(1)
 
 
-def score(options: PreferenceOptions, logps: torch.Tensor, counts: torch.Tensor, reference: torch.Tensor) -> Scored:
-    """logps_2B and counts_2B: all chosen replies, then all rejected ones; reference_B2."""
+def score(options: PreferenceOptions, logps: torch.Tensor, counts: torch.Tensor, reference: torch.Tensor) -> Compared:
+    """logps_2B and counts_2B: all chosen replies, then all rejected ones; reference_B2.
+
+    The values compared are rewards: beta times how much likelier a reply has become.
+    """
     chosen, rejected = logps.chunk(2)
     n_chosen, n_rejected = counts.chunk(2)
     if options.loss == "orpo":
@@ -55,15 +48,15 @@ def score(options: PreferenceOptions, logps: torch.Tensor, counts: torch.Tensor,
         losses = (better / n_chosen - worse / n_rejected - 1 / (2 * options.beta)) ** 2
     else:
         losses = 1 - torch.sigmoid(options.beta * better) + torch.sigmoid(options.beta * worse)
-    return Scored(losses, (options.beta * better).detach(), (options.beta * worse).detach())
+    return Compared(losses, (options.beta * better).detach(), (options.beta * worse).detach())
 
 
-def _odds(beta: float, chosen: torch.Tensor, rejected: torch.Tensor) -> Scored:
+def _odds(beta: float, chosen: torch.Tensor, rejected: torch.Tensor) -> Compared:
     """ORPO's loss (2403.07691), in the form of `odds_ratio_loss` of TRL 1.16's ORPOTrainer: from mean
     log-probabilities a token; the likelihood of the chosen reply is learnt beside the odds."""
     log_odds = (chosen - rejected) - (_log1m_exp(chosen) - _log1m_exp(rejected))
     losses = -chosen - beta * functional.logsigmoid(log_odds)
-    return Scored(losses, (beta * chosen).detach(), (beta * rejected).detach())
+    return Compared(losses, (beta * chosen).detach(), (beta * rejected).detach())
 
 
 def _log1m_exp(value: torch.Tensor) -> torch.Tensor:

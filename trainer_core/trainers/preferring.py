@@ -1,4 +1,4 @@
-"""The Trainer and the Judge of preference training: every pair weighs the same, on any number of processes.
+"""How preference training compares replies: by their log-probabilities, beside those of a reference.
 
 The reference is the model before its first step, read once for all rows: no second model is held, whatever is trained.
 """
@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,9 +17,9 @@ from trainer_core.contract.method_options import PreferenceOptions
 from trainer_core.data.collate import PadCollator
 from trainer_core.data.encode_preferences import Preferred
 from trainer_core.run.beginning import Run
-from trainer_core.trainers.evaluation import Batch, Seen
-from trainer_core.trainers.preference_loss import Scored, log_probabilities, score
-from trainer_core.trainers.trainer import RunTrainerMixin
+from trainer_core.trainers.comparing import Compared
+from trainer_core.trainers.evaluation import Batch
+from trainer_core.trainers.preference_loss import log_probabilities, score
 
 
 @dataclass(frozen=True)
@@ -65,75 +64,19 @@ def with_reference(run: Run, model: torch.nn.Module, collate: Callable[..., Batc
     ]
 
 
-class PreferenceTrainer(RunTrainerMixin):
-    """The loss of a step is the mean over all its pairs on all devices."""
+@dataclass(frozen=True)
+class Preference:
+    """Replies compared by how likely they are."""
 
-    def __init__(self, *, options: PreferenceOptions, **arguments: Any) -> None:
-        self.options = options
-        self._sums: torch.Tensor | None = None
-        super().__init__(**arguments)
-        self.loss_is_scaled_for_ga = True
+    options: PreferenceOptions
 
-    def compute_loss(
-        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> torch.Tensor:
-        logps, counts = read(model, inputs)
-        scored = score(self.options, logps, counts, inputs["reference"])
-        sums = rewards(scored).sum(0)
-        self._sums = sums if self._sums is None else self._sums + sums
-        # Gradients are averaged over the processes afterwards.
-        return scored.losses.sum() * self.accelerator.num_processes / num_items_in_batch
+    def compare(self, model: torch.nn.Module, batch: Batch) -> Compared:
+        return score(self.options, *read(model, batch), batch["reference"])
 
-    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor | None:
-        if not batch_samples:
-            return None
-        n_pairs = torch.tensor(sum(len(batch["reference"]) for batch in batch_samples), device=device)
-        return self.accelerator.gather(n_pairs).sum()
-
-    def _prepare_input(self, data: Any) -> Any:
-        # DeepSpeed's half precision would round the reference.
-        return data.to(self.args.device) if isinstance(data, torch.Tensor) else super()._prepare_input(data)
-
-    def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        if "loss" in logs and self._sums is not None:
-            chosen, rejected, n_right, n_pairs = self.ranks.sum_floats(*self._sums.tolist())
-            logs |= _means(chosen, rejected, n_right, n_pairs)
-            self._sums = None
-        super().log(logs, start_time)
-
-
-class PreferenceJudge:
-    """Figures over all held-out pairs."""
-
-    def __init__(self, options: PreferenceOptions) -> None:
-        self._options = options
-
-    def look(self, model: torch.nn.Module, batch: Batch, rows: Sequence[Preferred]) -> Seen:
-        with torch.no_grad():
-            logps, counts = read(model, batch)
-        scored = score(self._options, logps, counts, batch["reference"])
-        return Seen(float(scored.losses.sum()), len(rows), rewards(scored).tolist())
-
-    def figures(self, loss: float, kept: Sequence[Any]) -> dict[str, float]:
-        sums = torch.tensor(kept, dtype=torch.float64).sum(0)
-        if not bool(sums.isfinite().all()):
-            return {}  # the loss says so already
-        return {f"eval_{name}": value for name, value in _means(*sums.tolist()).items()}
-
-    def write_files(self, output: Path) -> None:
-        """Nothing beside the figures."""
-
-
-def rewards(scored: Scored) -> torch.Tensor:
-    """(B, 4): both rewards, whether the chosen reply's is greater, and 1 to count by."""
-    is_right = (scored.chosen > scored.rejected).float()
-    return torch.stack([scored.chosen, scored.rejected, is_right, torch.ones_like(is_right)], dim=1)
-
-
-def _means(chosen: float, rejected: float, n_right: float, n_pairs: float) -> dict[str, float]:
-    return {
-        "rewards/chosen": chosen / n_pairs,
-        "rewards/rejected": rejected / n_pairs,
-        "rewards/margins": (chosen - rejected) / n_pairs,
-        "rewards/accuracies": n_right / n_pairs,
-    }
+    def means(self, chosen: float, rejected: float, n_right: float, n_pairs: float) -> dict[str, float]:
+        return {
+            "rewards/chosen": chosen / n_pairs,
+            "rewards/rejected": rejected / n_pairs,
+            "rewards/margins": (chosen - rejected) / n_pairs,
+            "rewards/accuracies": n_right / n_pairs,
+        }

@@ -1,4 +1,4 @@
-"""The Trainer and the Judge of reward models: every pair weighs the same, on any number of processes.
+"""How a reward model compares replies: by the one number it gives each.
 
 The loss is that of TRL 1.16's RewardTrainer (`compute_loss`): Bradley-Terry, with the margin of Llama 2 (2307.09288,
 section 3.2.2) and the centring of 2312.09244; a test holds it against RewardTrainer itself.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -17,8 +15,8 @@ from torch.nn import functional
 from trainer_core.contract.method_options import RewardOptions
 from trainer_core.data.collate import PadCollator
 from trainer_core.data.encode_rewards import Ranked
-from trainer_core.trainers.evaluation import Batch, Seen
-from trainer_core.trainers.trainer import RunTrainerMixin
+from trainer_core.trainers.comparing import Compared
+from trainer_core.trainers.evaluation import Batch
 
 
 @dataclass(frozen=True)
@@ -45,73 +43,19 @@ def losses(options: RewardOptions, chosen: torch.Tensor, rejected: torch.Tensor,
     return by_pair + options.center_rewards_coefficient * (chosen + rejected) ** 2
 
 
-class RewardTrainer(RunTrainerMixin):
-    """The loss of a step is the mean over all its pairs on all devices."""
+@dataclass(frozen=True)
+class Ranking:
+    """Replies compared by their scores."""
 
-    def __init__(self, *, options: RewardOptions, **arguments: Any) -> None:
-        self.options = options
-        self._sums: torch.Tensor | None = None
-        super().__init__(**arguments)
-        self.loss_is_scaled_for_ga = True
+    options: RewardOptions
 
-    def compute_loss(
-        self, model: Any, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> torch.Tensor:
-        chosen, rejected = scores(model, inputs)
-        sums = _kept(chosen.detach(), rejected.detach()).sum(0)
-        self._sums = sums if self._sums is None else self._sums + sums
-        total = losses(self.options, chosen, rejected, inputs["margin"]).sum()
-        # Gradients are averaged over the processes afterwards.
-        return total * self.accelerator.num_processes / num_items_in_batch
+    def compare(self, model: torch.nn.Module, batch: Batch) -> Compared:
+        chosen, rejected = scores(model, batch)
+        return Compared(losses(self.options, chosen, rejected, batch["margin"]), chosen, rejected)
 
-    def _get_num_items_in_batch(self, batch_samples: list[Any], device: torch.device) -> torch.Tensor | None:
-        if not batch_samples:
-            return None
-        n_pairs = torch.tensor(sum(len(batch["margin"]) for batch in batch_samples), device=device)
-        return self.accelerator.gather(n_pairs).sum()
-
-    def _prepare_input(self, data: Any) -> Any:
-        # DeepSpeed's half precision would round the margins.
-        return data.to(self.args.device) if isinstance(data, torch.Tensor) else super()._prepare_input(data)
-
-    def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        if "loss" in logs and self._sums is not None:
-            logs |= _means(*self.ranks.sum_floats(*self._sums.tolist()))
-            self._sums = None
-        super().log(logs, start_time)
-
-
-class RewardJudge:
-    """Figures over all held-out pairs."""
-
-    def __init__(self, options: RewardOptions) -> None:
-        self._options = options
-
-    def look(self, model: torch.nn.Module, batch: Batch, rows: Sequence[Ranked]) -> Seen:
-        with torch.no_grad():
-            chosen, rejected = scores(model, batch)
-        total = losses(self._options, chosen, rejected, batch["margin"]).sum()
-        return Seen(float(total), len(rows), _kept(chosen, rejected).tolist())
-
-    def figures(self, loss: float, kept: Sequence[Any]) -> dict[str, float]:
-        sums = torch.tensor(kept, dtype=torch.float64).sum(0)
-        if not bool(sums.isfinite().all()):
-            return {}  # the loss says so already
-        return {f"eval_{name}": value for name, value in _means(*sums.tolist()).items()}
-
-    def write_files(self, output: Path) -> None:
-        """Nothing beside the figures."""
-
-
-def _kept(chosen: torch.Tensor, rejected: torch.Tensor) -> torch.Tensor:
-    """(B, 4): both scores, whether the chosen reply's is greater, and 1 to count by."""
-    is_right = (chosen > rejected).float()
-    return torch.stack([chosen, rejected, is_right, torch.ones_like(is_right)], dim=1)
-
-
-def _means(chosen: float, rejected: float, n_right: float, n_pairs: float) -> dict[str, float]:
-    return {
-        "accuracy": n_right / n_pairs,
-        "margin": (chosen - rejected) / n_pairs,
-        "mean_reward": (chosen + rejected) / (2 * n_pairs),
-    }
+    def means(self, chosen: float, rejected: float, n_right: float, n_pairs: float) -> dict[str, float]:
+        return {
+            "accuracy": n_right / n_pairs,
+            "margin": (chosen - rejected) / n_pairs,
+            "mean_reward": (chosen + rejected) / (2 * n_pairs),
+        }
