@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from trainyard import location
-from trainyard.commands.jobs import assign, read_job_file
+from trainyard.commands.job_files import assign, read_job_file
 from trainyard.errors import NotConfigured
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from trainyard import screen
 from trainyard.commands.connection import connect
-from trainyard.commands.jobs import AsJson, assign, push_local_datasets, read_job_file
+from trainyard.commands.job_files import JobFile, Set, push_local_datasets, read_job_file
+from trainyard.commands.jobs import AsJson
 
 app = typer.Typer()
 
@@ -20,16 +20,12 @@ FITS = {True: "yes", False: "no", None: "?"}
 
 @app.command()
 def estimate(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The job as YAML or JSON.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a field: training.learning_rate=1e-4")
-    ] = None,
+    file: JobFile,
+    set_: Set = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate memory, disk, tokens and time of a job file. No job is made; dataset files in it are uploaded."""
-    body = read_job_file(file)
-    for assignment in set_ or []:
-        assign(body, assignment)
+    body = read_job_file(file, set_)
     with connect() as client:
         push_local_datasets(client, body, file.parent)
         found = client.estimate(body)

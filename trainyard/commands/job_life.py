@@ -8,7 +8,8 @@ import typer
 
 from trainyard import screen
 from trainyard.commands.connection import connect
-from trainyard.commands.jobs import AsJson, JobId, assign
+from trainyard.commands.job_files import assign
+from trainyard.commands.jobs import AsJson, JobId
 
 app = typer.Typer()
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from trainyard import screen
-from trainyard.client import Client
 from trainyard.commands.connection import connect
+from trainyard.commands.job_files import JobFile, Set, push_local_datasets, read_job_file
 from trainyard.follow import follow_job
 
 app = typer.Typer()
@@ -22,20 +21,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the service's own JS
 
 @app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The job as YAML or JSON.")],
+    file: JobFile,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show it until it ends; its failure is this command's.")
     ] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a field: training.learning_rate=1e-4")
-    ] = None,
+    set_: Set = None,
     idempotency_key: Annotated[str | None, typer.Option(help="A repeated submit with it returns the same job.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit a job file. Dataset paths in it that exist on this machine are uploaded first."""
-    body = read_job_file(file)
-    for assignment in set_ or []:
-        assign(body, assignment)
+    body = read_job_file(file, set_)
     with connect() as client:
         push_local_datasets(client, body, file.parent)
         job = client.submit(body, idempotency_key)
@@ -51,10 +46,8 @@ def submit(
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The job as YAML or JSON.")],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a field: training.learning_rate=1e-4")
-    ] = None,
+    file: JobFile,
+    set_: Set = None,
     idempotency_key: Annotated[str | None, typer.Option(help="A repeated run with it follows the same job.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -153,43 +146,3 @@ def download(
             task = progress.add_task(f"step {checkpoint['step']}", total=checkpoint["size_bytes"])
             client.download(job_id, target, str(checkpoint["step"]), on_bytes=lambda n: progress.advance(task, n))
     screen.print_json({"path": str(target), **checkpoint}) if as_json else screen.out.print(str(target), soft_wrap=True)
-
-
-def read_job_file(file: Path) -> dict[str, Any]:
-    try:
-        body = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{file} is not YAML or JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise typer.BadParameter(
-            f"{file} should hold a mapping (name, model, dataset, ...), found {type(body).__name__}"
-        )
-    return body
-
-
-def assign(body: dict[str, Any], assignment: str) -> None:
-    """`training.learning_rate=1e-4` into the body; the value is read as YAML."""
-    path, equals, value = assignment.partition("=")
-    if not equals or not path:
-        raise typer.BadParameter(f"expected FIELD=VALUE, found {assignment!r}")
-    *parents, last = path.split(".")
-    here = body
-    for name in parents:
-        if here.get(name) is None:
-            here[name] = {}
-        here = here[name]
-        if not isinstance(here, dict):
-            raise typer.BadParameter(f"{assignment!r}: {name} is a value, not a group of fields")
-    here[last] = yaml.safe_load(value)
-
-
-def push_local_datasets(client: Client, body: dict[str, Any], beside: Path) -> None:
-    """Uploads `dataset.train` and `dataset.eval` where they name files, and puts the new ids in their place."""
-    dataset = body.get("dataset")
-    if not isinstance(dataset, dict):
-        return
-    for split in ("train", "eval"):
-        named = dataset.get(split)
-        if isinstance(named, str) and (file := beside / named).is_file():
-            dataset[split] = client.push_dataset(file)["id"]
-            screen.err.print(f"uploaded {named} as {dataset[split]}")

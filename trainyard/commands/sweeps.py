@@ -11,7 +11,7 @@ import typer
 from trainyard import screen
 from trainyard.client import TERMINAL, Client
 from trainyard.commands.connection import connect
-from trainyard.commands.jobs import assign, push_local_datasets, read_job_file
+from trainyard.commands.job_files import push_local_datasets, read_job_file
 
 app = typer.Typer(help="One job tried with different values.", no_args_is_help=True)
 
@@ -33,9 +33,7 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit a sweep file. Dataset paths in its job that exist on this machine are uploaded first."""
-    body = read_job_file(file)
-    for assignment in set_ or []:
-        assign(body, assignment)
+    body = read_job_file(file, set_)
     with connect() as client:
         if isinstance(body.get("job"), dict):
             push_local_datasets(client, body["job"], file.parent)

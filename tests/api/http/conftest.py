@@ -110,6 +110,34 @@ def job(client: TestClient, body: Callable[..., dict[str, Any]]) -> dict[str, An
     return made
 
 
+@pytest.fixture
+def sweep_body(body: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def make(**changes: Any) -> dict[str, Any]:
+        job = body(training={"max_steps": 27, "eval_steps": 3, "save_steps": 9})
+        job["dataset"]["eval_fraction"] = 0.1
+        return {
+            "name": "rates",
+            "job": job,
+            "parameters": {"training.learning_rate": {"values": [1e-4, 2e-4, 3e-4, 4e-4]}},
+            "search": "grid",
+            "objective": {"metric": "eval_loss"},
+            **changes,
+        }
+
+    return make
+
+
+@pytest.fixture
+def submit(client: TestClient, sweep_body: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    def make(**changes: Any) -> dict[str, Any]:
+        answer = client.post("/v1/sweeps", json=sweep_body(**changes))
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    return make
+
+
 def error_of(answer: Any, status: int) -> dict[str, Any]:
     """The error of an answer, which must have this status and the one shape."""
     assert answer.status_code == status, answer.text
